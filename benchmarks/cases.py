@@ -55,9 +55,8 @@ class Case:
     connect: bool = False
 
     def work(self, source: Source, folder: Path, remote: str | None) -> Work:
-        """The pipe for this source.
-
-        `remote` is the Connect server's address, where the case has one.
+        """The pipe for this source; `remote` is the Connect server's address, if the case has
+        one.
         """
         return (partial(self.build, remote=remote) if self.connect else self.build)(source, folder)
 

@@ -34,9 +34,8 @@ def uv() -> str:
 
 
 def peer(name: str) -> Path:
-    """The folder of programs of the peer that `peers/<name>.txt` pins.
-
-    Installed at the first use.
+    """The folder of programs of the peer that `peers/<name>.txt` pins, installed at the first
+    use.
     """
     requirements = HERE / "peers" / f"{name}.txt"
     mark = hashlib.sha256(requirements.read_bytes()).hexdigest()[:8]

@@ -61,7 +61,7 @@ class Measurement:
 def measure(
     case: Case, source: Source, folder: Path, limit: float, remote: str | None = None
 ) -> Measurement:
-    """Runs the case once; its folder is made new unless the case goes on in another's."""
+    """Runs the case once; its folder is recreated unless the case continues in another's."""
     if case.after is None:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,9 +90,8 @@ def measure(
 
 
 def observed(commands: Sequence[Command], folder: Path, limit: float) -> dict[str, Any]:
-    """Runs a pipe of programs and returns what `measuring.py` saw of it.
-
-    Its output and logs are in the folder.
+    """Runs a pipe of programs and returns what `measuring.py` saw of it; its output and logs are in
+    the folder.
     """
     # What the last run left to be written must not slow this one.
     os.sync()

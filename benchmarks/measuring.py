@@ -3,8 +3,8 @@ orphan.
 
 Read from standard input: {"commands": [{"name", "argv", "env"}], "output", "logs", "limit"};
 printed: one JSON object. Wall seconds count from before the first start to the end of the last
-process, whoever started it. CPU seconds are what the kernel accounts for all of them. Memory is the
-greatest sum of PSS (resident, each shared page counted once).
+process, whatever started it. CPU seconds are what the kernel accounts for all of them. Memory is
+the greatest sum of PSS (resident, each shared page counted once).
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ CHILDREN: list[subprocess.Popen[bytes]] = []
 
 @dataclass
 class Usage:
-    """What was seen of the processes so far.
-
-    Bytes, CPU seconds by pid, and the name of each pid.
+    """What was seen of the processes so far: bytes, CPU seconds by pid, and the name of each
+    pid.
     """
 
     peak_rss: int = 0

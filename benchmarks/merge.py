@@ -49,9 +49,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What one merge took: seconds of the whole program, new files and their bytes.
-
-    `clocks` tells results apart.
+    """What one merge took: seconds of the whole program, new files and their bytes; `clocks`
+    distinguishes results.
     """
 
     seconds: float
@@ -153,7 +152,7 @@ def current_files(folder: Path) -> list[str]:
 
 
 def cost(seconds: float, before: dict[Path, int], folder: Path) -> Cost:
-    """What was written, and the rows of the table as its log or its folder tells them."""
+    """What was written, and the rows of the table according to its log or its folder."""
     current = current_files(folder)
     new = {path: size for path, size in data_files(folder).items() if path not in before}
     (found,) = (

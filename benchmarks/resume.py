@@ -1,6 +1,6 @@
 """What a killed run costs: the tap is killed on its way, and the next run sends the rest.
 
-Not a part of `make bench`.
+This is not a part of `make bench`.
 
 usage: resume.py [--rows N] [--percent P ...]
 """

@@ -111,9 +111,8 @@ def cpu_seconds() -> float:
 
 
 def measure(name: str, lines: Path, rows: int, *, validate: bool) -> tuple[float, float]:
-    """Seconds and CPU seconds of one run of the target into a new lake.
-
-    Ends the program where rows are missing.
+    """Seconds and CPU seconds of one run of the target into a new lake; ends the program if rows
+    are missing.
     """
     lake = FOLDER / "lake"
     shutil.rmtree(lake, ignore_errors=True)

@@ -1,6 +1,5 @@
-"""What each case runs: programs in a pipe, and where their output is.
-
-One function a kind of case.
+"""What each case runs: programs in a pipe, and where their output is; one function for each kind of
+case.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ def our_pipe(
     reader: str = "auto",
     remote: str | None = None,
 ) -> Work:
-    """Both programs as a user starts them.
-
-    By batches, or attached to a Spark Connect server, where asked.
+    """Both programs as a user starts them, optionally by batches, or attached to a Spark Connect
+    server.
     """
     server, programs = source.server, Path(sys.executable).parent
     lake = folder / "lake"

@@ -117,7 +117,7 @@ def _paced(frames: list[Frame]) -> list[Frame]:
 def _frames(
     command: str, folder: str, database: Database, screen: pyte.Screen, stream: pyte.ByteStream
 ) -> list[Frame]:
-    """The screens of a command, each with the time it stood."""
+    """The screens of a command, each with the time for which it was shown."""
     words = shlex.split(command.replace(SHOWN_URL, database.jdbc_url), comments=True)
     process, terminal = pty.fork()
     if process == 0:

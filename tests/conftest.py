@@ -73,7 +73,7 @@ AS_INSTALLED = str(Path(__file__).parent / "as_installed")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--quick`: only what needs no JVM and no server.
 
-    `--engine`: who does the work in the end-to-end part.
+    `--engine`: what does the work in the end-to-end part.
     """
     parser.addoption(
         "--quick", action="store_true", help="only tests that need no JVM and no server"
@@ -245,9 +245,8 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def older_postgresql() -> Iterator[PostgreSQL]:
-    """The PostgreSQL of the system's packages.
-
-    Where it is not installed its tests are skipped, in CI they fail.
+    """The PostgreSQL of the system's packages; if it is not installed, its tests are skipped, and
+    in CI they fail.
     """
     programs = postgresql_server.older()
     need(None if programs else "no other PostgreSQL on this machine: install postgresql")
@@ -260,9 +259,8 @@ def older_postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    """A real MariaDB, used as `postgresql` is.
-
-    Where it is not installed its tests are skipped, in CI they fail.
+    """A real MariaDB, used as `postgresql` is; if it is not installed, its tests are skipped, and
+    in CI they fail.
     """
     need(mariadb_server.missing())
     with started("servers.mariadb") as facts:
@@ -271,9 +269,8 @@ def mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySQL]:
-    """A real MySQL, used as `postgresql` is.
-
-    Where it was not unpacked its tests are skipped, in CI they fail.
+    """A real MySQL, used as `postgresql` is; if it was not unpacked, its tests are skipped, and in
+    CI they fail.
     """
     need(mysql_server.missing())
     with started("servers.mysql") as facts:
@@ -315,9 +312,8 @@ def deaf_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def google() -> Iterator[GoogleStore]:
-    """A real server that speaks as Google's store does, used as `s3` is.
-
-    Not built, its tests are skipped.
+    """A real server that speaks as Google's store does, used as `s3` is; if it is not built, its
+    tests are skipped.
     """
     need(google_server.missing())
     with started("servers.google") as facts:
@@ -326,9 +322,8 @@ def google() -> Iterator[GoogleStore]:
 
 @pytest.fixture(scope="session")
 def azure() -> Iterator[AzureStore]:
-    """A real server that speaks as Azure's does, used as `s3` is.
-
-    Where it is not installed its tests are skipped.
+    """A real server that speaks as Azure's does, used as `s3` is; if it is not installed, its tests
+    are skipped.
     """
     need(azure_server.missing())
     with started("servers.azure") as facts:

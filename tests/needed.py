@@ -8,6 +8,6 @@ import pytest
 
 
 def need(lacking: str | None) -> None:
-    """Skip the test because of this; where CI runs it goes on, and fails."""
+    """Skip the test because of this; in CI, the test continues and fails."""
     if lacking and not os.environ.get("CI"):
         pytest.skip(lacking)

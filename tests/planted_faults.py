@@ -1,6 +1,5 @@
-"""Faults planted one by one into a copy of the sources, each of which some test must catch.
-
-Not a part of the suite.
+"""Faults planted one by one into a copy of the sources, each of which some test must catch; not a
+part of the suite.
 
 `python tests/planted_faults.py [NAME …]` plants all of them, or those named; it ends with 1 where
 no test noticed. Each names the few tests that guard what it breaks, mostly without a JVM: all of

@@ -1,9 +1,7 @@
 """Plain Spark: `spark.read.jdbc` in two partitions of the primary key, written as zstd Parquet.
 
-Nothing else is set.
-
-`fetchsize` is the one thing that no user can do without: at its default the driver loads a whole
-partition into memory.
+Nothing else is set except `fetchsize`, which no user can do without: at its default, the driver
+loads a whole partition into memory.
 """
 
 import sys

@@ -56,7 +56,7 @@ WIDE_COLUMNS = 198
 
 
 def columns(shape: str) -> str:
-    """What stands between SELECT and FROM."""
+    """What is between SELECT and FROM."""
     if shape == "wide":
         kinds = [
             WIDE_KINDS[number % len(WIDE_KINDS)].format(n=number + 1)

@@ -141,9 +141,8 @@ def made(shape: str, first: int, last: int) -> str:
 
 
 def tables_of(server: Server, tables: int, rows: int) -> Source:
-    """Makes tables of `rows` rows each in a schema of their own, each like `table_of`'s.
-
-    Those that stand are taken.
+    """Makes tables of `rows` rows each in a schema of their own, each like `table_of`'s; existing
+    ones are reused.
     """
     schema = f"tables_{tables}_{rows}"
     with psycopg.connect(server.dsn, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""No pandas: programs under test start as those of a user do who installed what they need.
+"""No pandas: programs under test start like those of a user that installed only what they need.
 
 PySpark imports pandas where it finds it, which takes 0.9 s of CPU time at each start; only Spark
 Connect and staging by Spark ask for it, whose tests use the fixture `with_pandas`.
@@ -8,10 +8,10 @@ import sys
 
 
 class NoPandas:
-    """Finds that there is none.
+    """Finds that there is no pandas.
 
-    Not a module that fails: a thread that imports it meanwhile would get an empty module instead of
-    the error.
+    It is not a module that fails, because a thread that imports that meanwhile would get an empty
+    module instead of the error.
     """
 
     @staticmethod

@@ -1,6 +1,5 @@
-"""singer-sdk's standard tests of taps.
-
-In a process of their own, because collecting them already runs the tap.
+"""singer-sdk's standard tests of taps, in a process of their own, because collecting them already
+runs the tap.
 """
 
 import re

@@ -27,9 +27,8 @@ def kill_executors(cluster: Cluster, name: str) -> int:
 
 
 def kill_worker(cluster: Cluster, name: str) -> int:
-    """Kills a worker with all its executors, one of them the program's.
-
-    How many executors there were.
+    """Kills a worker with all its executors, one of them the program's; returns how many executors
+    there were.
     """
     worker = _parent(_executors(cluster, name)[0])
     own = [process for process in _processes(EXECUTOR) if _parent(process) == worker]

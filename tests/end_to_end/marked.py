@@ -1,5 +1,5 @@
-"""Processes that a test starts, found again by a mark in their environment, whoever they were
-handed to.
+"""Processes that a test starts, found again by a mark in their environment, whatever parent they
+have now.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class Marked:
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a program, all of its pipes open.
-
-        It meets the signals as if nobody had run the tests by `nohup`.
+        """Starts a program with all of its pipes open; it gets signals as if the tests were not run
+        by `nohup`.
         """
         self.temporary.mkdir(parents=True, exist_ok=True)
         pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
@@ -94,7 +93,7 @@ class Marked:
         return found
 
     def scratch(self, pattern: str) -> list[Path]:
-        """Files and folders in the scratch folders, as far as they stand still."""
+        """Files and folders in the scratch folders, as far as they do not change."""
         with suppress(FileNotFoundError):
             return list(self.temporary.glob(f"singer-spark-scratch-*/{pattern}"))
         return []

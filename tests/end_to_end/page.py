@@ -50,7 +50,7 @@ class Block:
         kind: `sh`, `text`, …
         file: The name behind it, or nothing.
         text: What it holds.
-        place: Page and line, for whoever must mend it.
+        place: Page and line, for the user that must fix it.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class Reader:
 
     Attributes:
         folder: Where; the shop of the demo is there as `shop.db`.
-        replacements: What stands in pages for what differs from place to place.
+        replacements: The texts in pages that replace what differs from place to place.
         variables: Of the environment.
     """
 
@@ -147,9 +147,8 @@ class Reader:
         return {**clean, "PATH": path, "COLUMNS": "140", "NO_COLOR": "1", **self.variables}
 
     def _cron_environment(self) -> dict[str, str]:
-        """What cron gives its commands: hardly anything.
-
-        And what is good for all JVMs of the tests.
+        """What cron gives its commands (hardly anything), and what is good for all JVMs of the
+        tests.
         """
         names = ("PYTHONPATH", "JAVA_HOME", "TMPDIR", "SPARK_SUBMIT_OPTS")
         kept = {name: os.environ[name] for name in names if name in os.environ}
@@ -190,7 +189,7 @@ def cron_command(line: str) -> str:
 
 
 def assert_shows(shown: str, wanted: str, place: str) -> None:
-    """The wanted lines stand in what was shown, in this order.
+    """The wanted lines are in what was shown, in this order.
 
     `…` is anything, and so is the width of a blank.
     """

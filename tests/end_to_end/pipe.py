@@ -1,6 +1,5 @@
-"""`tap | target` as a user runs it.
-
-Two processes, one pipe, config files, the state in the bucket.
+"""`tap | target` as a user runs it: two processes, one pipe, config files, the state in the
+bucket.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Pipe:
         return [str(BIN / "target-spark-lake"), "--config", str(config)]
 
     def run(self, *flags: str, with_state: bool = True) -> Outcome:
-        """Runs the pipe to its end, from the saved state unless told otherwise."""
+        """Runs the pipe to its end, from the saved state by default."""
         state = ("--state", str(self.state_path)) if with_state else ()
         tap_errors, target_errors = self.folder / "tap.err", self.folder / "target.err"
         with (

@@ -87,7 +87,7 @@ class Relay(threading.Thread):
             else:
                 self._write(rest)
         except BrokenPipeError:
-            pass  # the target is gone: closing our end tells the tap, as in a shell's pipe
+            pass  # the target is gone: closing our end shows that to the tap, as in a shell's pipe
         finally:
             self._sink.close()
             # A tap that was asked to stop may still write: it is to end by the signal, not by a

@@ -1,4 +1,4 @@
-"""The texts that stand for values in checksums: the source's, made by the database, and the lake's,
+"""The texts that represent values in checksums: the source's, made by the database, and the lake's,
 made by Arrow.
 """
 
@@ -24,8 +24,8 @@ from target_spark_lake.ops.summing import value_text
 
 @dataclass(frozen=True)
 class Texts:
-    """By column: the rows' texts at the source, in the lake, and how many values the lake tells
-    apart.
+    """By column: the rows' texts at the source, those in the lake, and how many values the lake
+    distinguishes.
     """
 
     source: dict[str, list[str]]

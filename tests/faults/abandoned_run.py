@@ -62,14 +62,14 @@ def lose(lake: SmallLake, run_id: str, name: str) -> None:
 
 
 def check_before(lake: SmallLake, bound: int) -> None:
-    """Readers see, and the next run finds, what was before the run that was given up."""
+    """Readers see, and the next run finds, what was there before the run that was abandoned."""
     assert lake.published_bound() == bound
     assert (lake.rows("grows"), lake.rows("whole")) == (list(range(bound)), list(range(bound)))
     assert lake.staged_paths() == []
 
 
 def sleeping(lake: SmallLake, fits: Callable[[str, tuple[Any, ...]], bool]) -> Storage:
-    """The bucket of a publisher that sleeps before such a call while its run is given up."""
+    """The bucket of a publisher that sleeps before such a call while its run is abandoned."""
 
     def meanwhile() -> None:
         entry = last_committed(lake.storage(), LAYOUT.runs)

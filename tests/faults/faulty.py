@@ -18,16 +18,13 @@ FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER = (
 )
 # Calls that change nothing.
 LOOKS = frozenset({"read", "open", "list", "size", "load_table"})
-# What tells two paths of one kind apart: ids and times of runs, numbers of files.
+# What distinguishes two paths of one kind: ids and times of runs, numbers of files.
 NUMBERS = re.compile(r"[0-9a-f-]*[0-9][0-9A-Za-z-]*")
 FAULTS = (FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER)
 
 
 class Died(BaseException):
-    """What stands for `kill -9` inside one process.
-
-    No handler of the run may do anything after it.
-    """
+    """Simulates `kill -9` inside one process; no handler of the run may do anything after it."""
 
 
 class Proxy:
@@ -47,9 +44,8 @@ class Proxy:
 
 
 class Counting(Proxy):
-    """Keeps the names of all calls.
-
-    Where it is given nothing, of the first that it is put around.
+    """Keeps the names of all calls of `files`; without any, of the first ones that it is put
+    around.
     """
 
     def __init__(self, inner: Any = None) -> None:

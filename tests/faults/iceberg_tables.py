@@ -153,7 +153,7 @@ def watched(lake: TwoIcebergTables) -> Iterator[list[int]]:
     """A reader in a loop beside the block: each table is exactly what it was after a run, and never
     an earlier one.
 
-    Gives the numbers of the runs that it found, of either table in turn.
+    Yields the numbers of the runs that it found, for either table in turn.
     """
     over, wrong, numbers = threading.Event(), list[BaseException](), list[int]()
 

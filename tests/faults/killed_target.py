@@ -1,8 +1,8 @@
 """The real target as `python -m faults.killed_target …`: takes checkpoints at every STATE, dies at
 a chosen change.
 
-The change stands in the environment: `before` or `after`, an operation of the storage or `any`, and
-what its path holds, as in `before create /runs/`; a fourth word says which of these calls, the
+The environment names the change: `before` or `after`, an operation of the storage or `any`, and
+what its path contains, as in `before create /runs/`; a fourth word says which of these calls, the
 first being 1.
 """
 

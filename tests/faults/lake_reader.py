@@ -25,7 +25,7 @@ LAKE_FOLDER = ".dataspoc"
 
 @dataclass(frozen=True)
 class Look:
-    """What stands in the lake at one time.
+    """What is in the lake at one time.
 
     Attributes:
         published: Runs that were published before we looked.
@@ -54,7 +54,7 @@ class LakeReader:
         bucket: Folder or URL.
         options: fsspec's, of its storage.
         pipeline: Its name.
-        prefix: What stands before a table's name in its stream's.
+        prefix: What precedes a table's name in its stream's name.
     """
 
     bucket: str
@@ -87,7 +87,7 @@ class LakeReader:
         return self.read(f"{LAKE_FOLDER}/state/{self.pipeline}/state.json")
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """What the next run has to go on from: written after the last commit, and not made void."""
+        """What the next run can continue from: written after the last commit, and not made void."""
         data = self.read(f"{LAKE_FOLDER}/state/{self.pipeline}/checkpoint.json")
         body = {} if data is None else json.loads(data)
         return body if body and body["after"] == max(self.committed_runs(), default=None) else None
@@ -99,7 +99,7 @@ class LakeReader:
         return {file["path"]: file["rows"] for stream in streams for file in stream["files"]}
 
     def locks(self) -> list[dict[str, Any]]:
-        """The generations of the lock that stand, oldest first."""
+        """The existing generations of the lock, oldest first."""
         contents = [self.read(path) for path in self.paths(f"{LAKE_FOLDER}/locks")]
         return sorted(
             (json.loads(data) for data in contents if data), key=lambda lock: lock["generation"]
@@ -231,9 +231,8 @@ class LakeReader:
 
 @contextmanager
 def watched(reader: LakeReader, known: Known) -> Iterator[list[Look]]:
-    """A reader in a loop beside the block.
-
-    Gives all that it saw, and fails at the end where a look was wrong.
+    """A reader in a loop beside the block; yields all that it saw, and fails at the end if a look
+    was wrong.
     """
     over = threading.Event()
     looks: list[Look] = []

@@ -102,7 +102,7 @@ class Rounds:
     def chain(
         self, kills: Iterable[Kill], *, changes: bool = False, by_batches: bool = False
     ) -> None:
-        """Rounds one after the other, then a good one; where told, rows come and change in between.
+        """Rounds one after the other, then a good one; optionally, rows come and change in between.
 
         Args:
             kills: The rounds.

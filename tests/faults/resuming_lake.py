@@ -1,4 +1,4 @@
-"""The small lake, fed in parts: after each one a checkpoint is written, and a run goes on from
+"""The small lake, fed in parts: after each part a checkpoint is written, and a run continues from
 where a dead one was.
 """
 
@@ -29,7 +29,7 @@ class ResumingLake(SmallLake):
     """A lake whose runs don't start again: what a dead one staged is not staged once more."""
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        """One run, tap and target: goes on from the checkpoint that the tap found."""
+        """One run, tap and target, which continues from the checkpoint that the tap found."""
         checkpoint = self.checkpoint()
         run = open_run(
             storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process

@@ -46,8 +46,8 @@ class Known:
 
     Attributes:
         now: Rows of each table.
-        ever: Every row that ever stood in a table, as often as it did.
-        before: The rows that stood there at the last good run.
+        ever: Every row that was ever in a table, as often as it was.
+        before: The rows that were there at the last good run.
     """
 
     now: dict[str, tuple[Row, ...]]

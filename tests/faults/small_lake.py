@@ -110,8 +110,8 @@ class SmallLake:
         return storage
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        """One run, as a target does it: the next rows appended, all rows written anew, the state
-        moved on.
+        """One run, as a target does it: the next rows are appended, all rows are rewritten, and the
+        state moves on.
 
         Returns:
             The bound that it saved.
@@ -157,9 +157,8 @@ class SmallLake:
         return StagedFile(path, len(rows), len(data.getvalue()))
 
     def rows(self, stream: str) -> list[int]:
-        """What a plain reader finds in a table: all rows of each file.
-
-        It lists again when a file was retired.
+        """What a plain reader finds in a table: all rows of each file; it lists again if a file was
+        retired.
         """
         storage = self.storage()
         while True:

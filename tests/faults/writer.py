@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bucket")
     parser.add_argument("--kill-at", type=int)
-    parser.add_argument("--resume", action="store_true", help="go on from where a dead run was")
+    parser.add_argument("--resume", action="store_true", help="continue where a dead run stopped")
     arguments = parser.parse_args()
     lake = (ResumingLake if arguments.resume else SmallLake)(arguments.bucket, {})
     if arguments.kill_at:

@@ -5,7 +5,7 @@ Four buckets, each with a pipeline `test`, as that version leaves them behind:
 
 - `parquet` and `delta`: three streams by three load methods (one keeps its history), two good runs, an invalid record;
 - `committed`: a second run that had committed and died before it published;
-- `cut`: a second run whose tap died, with the checkpoint that the next one goes on from.
+- `cut`: a second run whose tap died, with the checkpoint from which the next one continues.
 
 `expected.json` says beside them what their tables hold, and what they hold after one more run, with
 its messages.
@@ -130,7 +130,7 @@ def cut(lake: Lake) -> JSON:
 
 
 class Died(BaseException):
-    """What stands for `kill -9`."""
+    """Simulates `kill -9`."""
 
 
 def died(*_: Any) -> None:

@@ -18,7 +18,7 @@ class Fault:
     Attributes:
         name: What is wrong then.
         file: Package and module.
-        right: A text that stands there once.
+        right: A text that occurs there once.
         wrong: What takes its place.
         tests: Arguments of pytest: what must notice.
     """

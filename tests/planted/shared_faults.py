@@ -13,7 +13,7 @@ SHARED_FAULTS = (
         ("tests/faults/rivals/test_rivals.py",),
     ),
     Fault(
-        "secrets stand in logs",
+        "secrets are shown in logs",
         "shared:errors.py",
         "        text = text.replace(secret, MASK)\n",
         "        pass\n",
@@ -27,7 +27,7 @@ SHARED_FAULTS = (
         ("tests/shared/program",),
     ),
     Fault(
-        "a signal is taken note of and the run goes on to success",
+        "a signal is noted and the run continues to success",
         "shared:core/signals.py",
         "            if not self.too_late:\n                self._stop(Stopped(number))\n          "
         "  self._say",

@@ -113,7 +113,7 @@ TARGET_FAULTS = (
         LOCK,
     ),
     Fault(
-        "a run that lost its lock goes on",
+        "a run that lost its lock continues",
         "target:commit/lock.py",
         "if newest.run_id != self.entry.run_id:",
         "if False:",

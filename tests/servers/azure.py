@@ -1,9 +1,8 @@
 """Azure's blob storage for the tests: a real Azurite, installed once.
 
-By hand with `python -m servers.azure`.
-
-`python -m servers.azure --build` installs it into the user's cache, where Node and npm are. Where
-it can't be had its tests are skipped, and in CI they fail.
+`python -m servers.azure` runs it by hand. `python -m servers.azure --build` installs it into the
+user's cache, where Node and npm are. Where it can't be had its tests are skipped, and in CI they
+fail.
 """
 
 from __future__ import annotations

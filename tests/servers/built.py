@@ -53,11 +53,10 @@ def go_install(name: str, program: Path, package: str, lacking: str) -> str:
 
 
 def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
-    """Installs a package of Node's with all that it needs, unless it was.
+    """Installs a package of Node's with all that it needs, unless it is installed.
 
-    Says in one line how it went.
-
-    The program lies in `node_modules/.bin` of a folder that holds nothing else.
+    Prints in one line how it went. The program is in `node_modules/.bin` of a folder that holds
+    nothing else.
     """
     npm = shutil.which("npm")
     if program.exists():
@@ -87,9 +86,8 @@ def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
 
 
 def made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -> str:
-    """Calls `make` with a scratch folder on the target's file system.
-
-    Says in one line how it went.
+    """Calls `make` with a scratch folder on the target's file system, and prints in one line how it
+    went.
     """
     started = time.monotonic()
     try:
@@ -124,10 +122,7 @@ def run(command: list[str], environment: Mapping[str, str], *, cwd: Path | None 
 def served(
     command: list[str | Path], environment: Mapping[str, str], health: str, folder: Path
 ) -> Iterator[None]:
-    """A server that answers at a URL, killed at the end.
-
-    What it says goes to `log` in the folder.
-    """
+    """A server that answers at a URL, killed at the end; its output goes to `log` in the folder."""
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(

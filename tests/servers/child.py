@@ -1,5 +1,5 @@
-"""A server as a child process that tells where it listens and ends with whoever started it, however
-that one ends.
+"""A server as a child process that reports where it listens and ends with its parent, however that
+ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def started(module: str, *arguments: str) -> Iterator[dict[str, Any]]:
 
 
 def serve(facts: dict[str, Any], *, follow_stdin: bool) -> None:
-    """Prints the facts as one JSON line, then waits for SIGTERM, Ctrl-C or, if told, the end of
+    """Prints the facts as one JSON line, then waits for SIGTERM, Ctrl-C or, optionally, the end of
     standard input.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,9 +1,8 @@
 """Google's store for the tests: a real fake-gcs-server, built once.
 
-By hand with `python -m servers.google`.
-
-`python -m servers.google --build` builds it from source into the user's cache, where a Go toolchain
-is. Where it can't be had its tests are skipped, and in CI they fail.
+`python -m servers.google` runs it by hand. `python -m servers.google --build` builds it from source
+into the user's cache, where a Go toolchain is. Where it can't be had its tests are skipped, and in
+CI they fail.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
         "-host",
         "127.0.0.1",
     ]
-    # Its own address is not told to it: behind a proxy it answers with the one by which it was
+    # It does not know its own address, so behind a proxy it answers with the one by which it was
     # asked.
     command += ["-port", str(port), "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
     with served(command, {}, f"{address}/_internal/healthcheck", folder):

@@ -30,7 +30,9 @@ class Logins:
     asked: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
 
     def signatures(self) -> list[tuple[str, str]]:
-        """Of the requests to a store: who signed, and the token of a passing login."""
+        """For the requests to a store: which key signed them, and the token of a temporary
+        login.
+        """
         headers = [each[2] for each in self.asked if "/lake/" in each[1] or "/lake?" in each[1]]
         return [
             (each.get("authorization", ""), each.get("x-amz-security-token", ""))
@@ -104,9 +106,8 @@ def _answer(path: str, body: str) -> tuple[int, str, str]:
 
 @contextmanager
 def running(certificate: Path | None = None) -> Iterator[Logins]:
-    """The server, on a free port.
-
-    With a certificate, that is written there with its key, it speaks TLS.
+    """The server, on a free port; with a certificate, which is written there with its key, it
+    speaks TLS.
     """
     handler = type("Handler", (_Handler,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

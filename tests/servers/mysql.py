@@ -52,9 +52,8 @@ SETTINGS = {
 
 
 class MySQLDatabase(MariaDatabase):
-    """One database of the server.
-
-    Its `connect` has encryption, as the account's way of login asks for it.
+    """One database of the server; its `connect` has encryption, as the account's login method
+    requires it.
     """
 
     @property
@@ -75,9 +74,8 @@ class MySQL(MariaDB):
 
 
 def unpacked() -> Path | None:
-    """The folder of the newest server in the cache, with an empty data directory.
-
-    None: there is none.
+    """The folder of the newest server in the cache, with an empty data directory; None if there is
+    none.
     """
     found = (cache_folder() / "mysql").glob("*/usr/sbin/mysqld")
     return max(

@@ -1,6 +1,5 @@
-"""A real pgBouncer, in transaction mode, before a PostgreSQL.
-
-Where it is not installed its tests are skipped.
+"""A real pgBouncer, in transaction mode, before a PostgreSQL; if it is not installed, its tests are
+skipped.
 """
 
 from __future__ import annotations

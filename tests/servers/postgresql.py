@@ -98,9 +98,8 @@ class PostgreSQL:
         return database
 
     def drop(self, database: Database) -> None:
-        """Remove it with its sessions.
-
-        One that something still needs, as a replication slot does, stays.
+        """Remove it with its sessions; a database that something (such as a replication slot) still
+        needs stays.
         """
         with (
             suppress(psycopg.Error),

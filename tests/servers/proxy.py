@@ -1,5 +1,5 @@
 """A server of HTTP/1.1 before another one: it counts what passes, leaves headers out, and has a
-fault when told.
+fault on request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFUSALS = {
     TOO_MANY: (429, "TooManyRequests"),
     TOO_LARGE: (400, "EntityTooLarge"),
 }
-# What belongs to one connection, or is written anew for the other.
+# What belongs to one connection, or is rewritten for the other.
 OWN_HEADERS = frozenset({"connection", "expect", "keep-alive", "transfer-encoding"})
 
 
@@ -80,12 +80,11 @@ class Proxy:
         behind: str | None = None,
         times: int = 1,
     ) -> None:
-        """Has a fault at the n-th request from now on, the first being 1, and so many `times`.
-
+        """Have a fault at the n-th request from now on, the first being 1, and this many `times`;
         None: no more faults.
 
-        Where given, `only` these methods count, and they do so `behind` the first one whose path
-        has this text.
+        If given, `only` these methods count, and only after (`behind`) the first request whose path
+        contains this text.
         """
         with self._lock:
             self._fault, self._left, self._only, self._behind = fault, nth, only, behind
@@ -111,7 +110,7 @@ class Proxy:
         self._over.wait()
 
     def end(self) -> None:
-        """Lets all go who wait."""
+        """Releases all requests that wait."""
         self._over.set()
 
 

@@ -63,11 +63,11 @@ class Ssh:
         }
 
     def drop(self) -> int:
-        """Kills whoever serves a connection now; how many there were."""
+        """Kills the processes that serve a connection now; returns how many there were."""
         return _killed([int(child.name) for child in self._children()])
 
     def crash(self) -> None:
-        """Kills the server with whoever serves a connection."""
+        """Kills the server with the processes that serve a connection."""
         _killed([self.pid, *(int(child.name) for child in self._children())])
 
     def ports(self) -> set[int]:

@@ -1,4 +1,4 @@
-"""A server that takes notices, and answers as it is told."""
+"""A server that takes notices, and answers as configured."""
 
 from __future__ import annotations
 

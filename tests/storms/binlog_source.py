@@ -1,5 +1,5 @@
-"""A database of MariaDB or MySQL for `log_changes`: whoever writes to it, and what each of its rows
-went through.
+"""A database of MariaDB or MySQL for `log_changes`: its writers, and what each of its rows went
+through.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ end
 
 
 class BinlogSource:
-    """The database, and whoever writes to it, each in a time zone of its own."""
+    """The database and its writers, each in a time zone of its own."""
 
     def __init__(self, database: MariaDatabase, chance: random.Random) -> None:
         self.database, self.chance = database, chance
@@ -107,9 +107,8 @@ class BinlogSource:
         cursor.execute(*chance.choice(choices))
 
     def transaction(self, connection: pymysql.Connection) -> None:
-        """A transaction that is committed or rolled back, with savepoints.
-
-        Now and then a large one.
+        """A transaction that is committed or rolled back, with savepoints, and now and then a large
+        one.
         """
         try:
             with connection.cursor() as cursor:

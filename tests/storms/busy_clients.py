@@ -1,5 +1,5 @@
-"""Who works on a PostgreSQL in a storm: writers, a designer of tables, and who watches whether they
-wait for us.
+"""The clients of a PostgreSQL in a storm: writers, a designer of tables, and one that watches
+whether they wait for us.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ insert into ful select n, 'first' from generate_series(1, 20000) n;
 insert into par select n, 'first' from generate_series(1, 10000) n;
 create materialized view mat as select id, v from ups where id % 3 = 0;
 """
-# Of the DDL, as a run may tell it.
+# Errors of the DDL, as a run may report them.
 BY_DDL = re.compile(
     r"was emptied|gave way|has changed its|was dropped|was defined|was renamed|was attached|holds "
     r"or awaits a lock"

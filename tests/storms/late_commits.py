@@ -1,5 +1,5 @@
-"""Random writers on MariaDB, open for random times, beside runs that die: every version that stood
-still comes once.
+"""Random writers on MariaDB, open for random times, beside runs that die: every version that stayed
+unchanged comes once.
 
 To be run by hand: `cd tests && ../.venv/bin/python -m storms.late_commits --minutes 20`. Each round
 has a table of its own and a seed, which a failure names. Clocks are off by up to the window;
@@ -134,7 +134,7 @@ class Storm:
         writer.own.add(number)
 
     def savepoint(self) -> None:
-        """A row that is rolled back in an open transaction, which goes on."""
+        """A row that is rolled back in an open transaction, which continues."""
         if (writer := self._any()) is not None:
             self.version += 1
             self._execute(writer, "savepoint s")

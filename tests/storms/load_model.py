@@ -29,10 +29,7 @@ class Stream:
     bookmark: str | None
 
     def bookmark_at(self, run: int) -> JSON:
-        """Its part of the state after a run.
-
-        Of a stream without bookmark there may be an empty one.
-        """
+        """Its part of the state after a run; for a stream without bookmark, that may be empty."""
         if self.bookmark is not None:
             return {self.bookmark: {"replication_key_value": run} if self.cursor else {"lsn": run}}
         return {self.name: {}} if run % 2 else {}

@@ -1,4 +1,4 @@
-"""A database for `log_changes`: whoever writes to it, and what each of its rows went through."""
+"""A database for `log_changes`: its writers, and what each of its rows went through."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOTES = {"orders": "note", "items": "what", "events": "what"}
 
 
 class Source:
-    """The database, and whoever writes to it."""
+    """The database and its writers."""
 
     def __init__(self, dsn: str, chance: random.Random) -> None:
         self.dsn = dsn
@@ -148,7 +148,9 @@ class Source:
                 self.extra += 1
 
     def leave_open(self) -> None:
-        """A transaction that goes on over runs, or waits for its end as a prepared one."""
+        """A transaction that continues over several runs, or waits for its end as a prepared
+        one.
+        """
         connection = self._connected()
         with suppress(psycopg.Error):
             self.statement(connection)

@@ -49,7 +49,7 @@ def records_of(message: JSON) -> list[JSON]:
 
 
 def unbatched(messages: list[JSON]) -> list[JSON]:
-    """The messages with RECORDs where BATCHes stood."""
+    """The messages with RECORDs in place of BATCHes."""
     changed = []
     for each in messages:
         if each["type"] == "BATCH":

@@ -1,6 +1,5 @@
-"""A tap that dies and is run again, in this process.
-
-What a target keeps of it is written here by hand.
+"""A tap that dies and is run again, in this process; what a target keeps of it is written here by
+hand.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ PIPELINE = "shop"
 JSON = dict[str, Any]
 
 
-# A run that goes on inside of a tie can't vouch for the boundary's checksum, and reads in a
-# snapshot of its own, whose numbers the server's own transactions move on (autovacuum).
+# A run that continues inside a tie can't vouch for the boundary's checksum, and reads in a snapshot
+# of its own, whose numbers the server's own transactions advance (autovacuum).
 OF_ONE_RUN = ("checksum", "xmin", "xmax", "seen")
 
 
@@ -87,13 +86,15 @@ class Sent:
 
     @property
     def restarted(self) -> set[str]:
-        """The streams that a run sends from their start, although the run that it goes on from had
+        """The streams that a run sends from their start, although the run that it continues had
         sent some.
         """
         return {stream for each in self.states for stream in each.get("restarted", ())}
 
     def followed_by(self, rest: Sent) -> Counter[str]:
-        """The records that arrive if this part of a run is followed by the run that goes on."""
+        """The records that arrive if this part of a run is followed by the run that continues
+        it.
+        """
         kept = [each for each in self.messages if each.get("stream") not in rest.restarted]
         return Sent(kept).rows + rest.rows
 
@@ -103,7 +104,7 @@ class Sent:
         return Sent(self.messages[: places[number] + 1])
 
     def deaths(self) -> Iterator[tuple[int, Sent]]:
-        """The run as it stands after each of its STATEs."""
+        """The run as it is after each of its STATEs."""
         for number in range(len(self.states)):
             yield number, self.until(number)
 
@@ -167,7 +168,7 @@ class Pipe:
         self.checkpoint.unlink(missing_ok=True)
 
     def die(self, sent: Sent, **changed: Any) -> None:
-        """The run died: what stands before its last STATE is staged, and the checkpoint says so."""
+        """The run died: what precedes its last STATE is staged, and the checkpoint says so."""
         state = sent.states[-1]
         facts = {"after": None, "began_from": self.saved, "target": {}, **changed}
         checkpoint = Checkpoint(
@@ -184,9 +185,8 @@ class Pipe:
     ) -> None:
         """A run that dies at any STATE.
 
-        Others write, then it is resumed and committed, or the next one begins again.
-
-        `take` is given the messages of runs that are committed.
+        Others write, then it is resumed and committed, or the next run begins again. `take` gets
+        the messages of runs that are committed.
         """
         resumes = chance.random() < 0.5
         dead = self.run()
@@ -199,7 +199,7 @@ class Pipe:
             self.save(rest.final)
 
     def resumed(self, sent: Sent) -> Sent:
-        """The run that goes on after this death; it says that it does, and from where."""
+        """The run that continues after this death; it says that it does, and from where."""
         self.die(sent)
         rest = self.run()
         died_at = sent.states[-1]

@@ -66,7 +66,7 @@ def test_help_has_an_example_and_about_says_what_each_setting_is_for() -> None:
     for program in ("tap-spark-jdbc", "target-spark-lake"):
         shown = {flag: _output(program, flag) for flag in ("--help", "--about", "--version")}
         assert "Example: tap-spark-jdbc --config tap.json" in " ".join(shown["--help"].split())
-        # Below each setting, in two columns' depth, stands its description.
+        # The description is below each setting, indented by two columns.
         settings = re.findall(r"^  (\w+) \(.+\)\n      (\S.*)$", shown["--about"], re.MULTILINE)
         assert len(settings) > 20
         assert len(settings) == len(re.findall(r"^  \w+ \(", shown["--about"], re.MULTILINE))

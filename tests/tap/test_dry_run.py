@@ -1,6 +1,5 @@
-"""`--dry-run`: what a run would read, as the database stands, with every kind of start.
-
-And no row is read.
+"""`--dry-run`: what a run would read from the current database, with every kind of start; no row is
+read.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def config(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def planned(config: dict[str, Any], opening: OpeningState) -> dict[str, list[str]]:
-    """The lines of each stream behind its heading; without a name what stands above them."""
+    """The lines of each stream after its heading; without a name, what is above them."""
     tap = tap_of(config, opening)
     try:
         with warnings.catch_warnings():
@@ -72,7 +71,7 @@ def planned(config: dict[str, Any], opening: OpeningState) -> dict[str, list[str
 
 
 def conditions(lines: list[str]) -> list[str]:
-    """Of the slices: they stand below their heading, each behind its number."""
+    """The conditions of the slices, which are below their heading, each after its number."""
     return [line.partition("  ")[2] for line in lines if line[:1].isdigit()]
 
 

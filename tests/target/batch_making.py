@@ -180,5 +180,5 @@ def table_files(lake: Lake, stream: str = "s") -> list[Path]:
 
 
 def inodes(paths: list[Path]) -> list[int]:
-    """A file that was moved keeps its number; one that was written anew has another."""
+    """A file that was moved keeps its number; one that was rewritten has another."""
     return [path.stat().st_ino for path in paths]

@@ -15,7 +15,7 @@ from target_spark_lake.load import checkpointing
 
 @pytest.fixture
 def without_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests' batches are plain: whoever asks for Spark does so by mistake."""
+    """These tests' batches are plain, so a request for Spark is a mistake."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was started")

@@ -35,9 +35,8 @@ def lake_with_two_rows(folder: Path) -> Lake:
 
 
 def increment() -> list[JSON]:
-    """Rows 3 to 7 of `grows`, all rows of `whole` anew, none of `empty`.
-
-    A STATE after each part of them.
+    """Rows 3 to 7 of `grows`, all rows of `whole` again, and none of `empty`, with a STATE after
+    each part of them.
     """
     return [
         GROWS,

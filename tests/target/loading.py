@@ -43,14 +43,16 @@ def state(**value: Any) -> JSON:
 
 
 def to_bytes(*messages: JSON | bytes) -> bytes:
-    """Lines as most taps write them; bytes stand as they are."""
+    """Lines as most taps write them; bytes are left as they are."""
     return b"".join(
         each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in messages
     )
 
 
 def with_resume(body: list[JSON]) -> list[JSON]:
-    """A tap's messages, with the number of the message as what it needs to go on behind a STATE."""
+    """A tap's messages, with the number of the message as what it needs to continue after a
+    STATE.
+    """
     return [
         {**message, "resume": {"format_version": 1, "sent": number}}
         if message["type"] == "STATE"
@@ -153,7 +155,7 @@ class Lake:
             TargetSparkLake(config=config).listen(source)
 
     def announced(self, body: list[JSON], *, resume: bool = True) -> list[JSON]:
-        """The lines of a tap that announces itself, and goes on from the checkpoint where there is
+        """The lines of a tap that announces itself, and continues from the checkpoint if there is
         one.
 
         Args:
@@ -184,7 +186,7 @@ class Lake:
         return [{"type": "STATE", "final": False, **opening}, *with_resume(body), last]
 
     def checkpoint(self) -> Checkpoint | None:
-        """What a tap would go on from."""
+        """What a tap would continue from."""
         return open_state_source(self.state_url).checkpoint
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -19,9 +19,8 @@ DEADLINE = 300
 def rows_by_spark(
     module: str, statements: Sequence[str], *arguments: str
 ) -> list[list[dict[str, Any]]]:
-    """The rows of each statement.
-
-    Where that Spark was not made the test is skipped, in CI it fails.
+    """The rows of each statement; if that Spark was not made, the test is skipped, and in CI it
+    fails.
     """
     lacking = "no PySpark 4.1 for the runtimes of Delta and Iceberg: make .venv-spark-4.1/.tested"
     need(None if PYTHON.exists() else lacking)

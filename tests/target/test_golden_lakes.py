@@ -1,4 +1,4 @@
-"""Lakes and states that each released version wrote: today's code reads them, and goes on with
+"""Lakes and states that each released version wrote: today's code reads them, and continues with
 them.
 """
 

@@ -32,8 +32,8 @@ class Summing:
     The text of a row joins those of its columns: integers and decimals with all digits of their
     scale, dates and moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1
     or 0, bytes in hexadecimal, a floating-point number's bits as an integer, a text after its
-    length, and `NULL_TEXT`. Its checksum is the SHA-256 of that, in two halves; its bucket is by
-    the SHA-256 of the key's columns, or of the row if there is no key.
+    length, and `NULL_TEXT`. Its checksum is the SHA-256 of that text, in two halves. Its bucket
+    follows from the SHA-256 of the key's columns, or of the row if there is no key.
     """
 
     columns: tuple[str, ...]
@@ -74,11 +74,11 @@ class SourceRows:
         schema: The stream's JSON Schema, as the tap sends it.
         columns: Its columns, with the types that a target gives them.
         read: Reads a part of the rows, or all of them, as a run reads them, and returns what a
-            function makes of each
-            batch. The function is given the columns, and of each row whether it is firm: it was
-            sent as it is, by the bookmark. Other rows are sent by the next run, or left out by the
-            tap: they may be in the lake, in this or an older version, or not. It is called in
-            several threads, and again if a slice must be read again.
+            function makes of each batch. The function receives the columns, and for each row
+            whether it is firm: by the bookmark, it was sent as it is now. Other rows are sent by
+            the next run, or left out by the tap, so the lake may have them in this or an older
+            version, or not at all. It is called in several threads, and again if a slice must be
+            read again.
         is_empty: Whether it has no rows at all.
         buckets: Number of buckets into which the rows should be summed up.
         unsummed: Why the database can't sum up these columns, naming those it can't; None: it can.

@@ -2,21 +2,17 @@
 
 ::
 
-    SingerSparkError
-    ├── ConfigurationError   a setting must change
-    ├── SourceError          the database refused, or can't be reached
-    │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
-    │   ├── DisturbedError       another session changed or locked what was read
-    │   └── SkippedStreamsError  some streams did not arrive, the others did
-    ├── ProtocolError        the Singer input is malformed or out of order
-    ├── RecordError          a record breaks its stream's schema
-    ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
-    ├── StateError           a saved state is malformed, or another run moved it on
-    ├── StorageError         the bucket refused, or gave an answer that can't be trusted
-    │   ├── DamagedError     an object of the lake's own folder is not as it was written
-    │   └── UnpublishableError  a committed run can't be published as things are
-    ├── LockedError          another run holds the pipeline
-    └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
+    SingerSparkError ├── ConfigurationError a setting must change ├── SourceError the database
+    refused, or can't be reached │ ├── ConnectionLostError the connection broke; if asked again, the
+    database may answer │ ├── DisturbedError another session changed or locked what was read │ └──
+    SkippedStreamsError some streams did not arrive, the others did ├── ProtocolError the Singer
+    input is malformed or out of order ├── RecordError a record breaks its stream's schema ├──
+    SchemaError no lake type can hold a column, or a table's columns would conflict ├── StateError a
+    saved state is malformed, or another run moved it on ├── StorageError the bucket refused, or
+    gave an answer that can't be trusted │ ├── DamagedError an object of the lake's own folder is
+    not as it was written │ └── UnpublishableError a committed run can't be published as things are
+    ├── LockedError another run holds the pipeline └── ResourceError memory or disk of this machine
+    is used up, or Spark's JVM is gone
 """
 
 from __future__ import annotations
@@ -71,14 +67,14 @@ class SourceError(SingerSparkError):
 class ConnectionLostError(SourceError):
     """The connection to the database broke, or it takes none just now.
 
-    Asked again, it may answer.
+    If asked again, it may answer.
     """
 
 
 class DisturbedError(SourceError):
     """Another session changed a table while it was read, or waited to.
 
-    The next run goes on where this one stopped.
+    The next run continues where this one stopped.
     """
 
 
@@ -194,7 +190,7 @@ def wants_traceback(program: str) -> bool:
 
 
 def first_of(reasons: Sequence[str]) -> str:
-    """The first few reasons in one line; where there are more, each is a line of the log."""
+    """The first few reasons in one line; if there are more, each is a line of the log."""
     more = (
         f"; and {len(reasons) - SHOWN_REASONS} more, named above"
         if len(reasons) > SHOWN_REASONS

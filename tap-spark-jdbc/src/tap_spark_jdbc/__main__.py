@@ -7,7 +7,7 @@ from singer_spark.core.signals import loading
 from singer_spark.program.frame import run_program
 
 PROGRAM = "tap-spark-jdbc"
-# All that it leaves open are connections.
+# All that it leaves open is connections.
 GRACE_SECONDS = 1.0
 
 

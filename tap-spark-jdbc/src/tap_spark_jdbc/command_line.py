@@ -139,10 +139,10 @@ def _print_about(options: dict[str, Any]) -> None:
 
 
 def _run_and_leave_failure(options: dict[str, Any]) -> None:
-    """Run.
+    """Run the command.
 
-    A run that fails leaves the reason for the target, whose report else knows only that the input
-    ended.
+    If it fails, it leaves the reason for the target, whose report would otherwise only know that
+    the input ended.
     """
     try:
         _run(options)
@@ -150,7 +150,8 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
         raise
     except Exception as error:
         if not (options["discover"] or options["dry_run"] or options["test"]):
-            # The user shall not wait long for the error because the bucket does not answer.
+            # The user should not have to wait long for the error because the bucket does not
+            # answer.
             leaving = Thread(
                 target=_leave_failure, args=(options, root_failure(error)), daemon=True
             )
@@ -163,7 +164,7 @@ def _leave_failure(options: dict[str, Any], error: Exception) -> None:
     from singer_spark.state.tap_failure import leave_failure
 
     source: StateSource | None = None
-    # A bucket that can't be read can't be written either.
+    # A bucket that can't be read can't be written to either.
     with suppress(SingerSparkError, OSError, KeyError, TypeError, ValueError):
         config, target = _config(options["config"])[0], _target(options)
         if not isinstance(error, StorageError) and (
@@ -249,7 +250,7 @@ def _run(options: dict[str, Any]) -> None:
 
 
 def _again(options: dict[str, Any]) -> str:
-    """What the user wants of append-only tables in a full run."""
+    """What the user wants to happen to append-only tables in a full run."""
     from singer_spark.core.messages import APPEND, ASK, REPLACE, UNASKED
 
     replace, append = options["replace"], options["append_again"]
@@ -281,7 +282,7 @@ def _build_class_archive() -> None:
 
     if build_in_background():
         logging.getLogger(PROGRAM).info(
-            "an archive of Spark's classes is being made: later runs start faster"
+            "an archive of Spark's classes is being built, so that later runs start faster"
         )
 
 

@@ -97,7 +97,7 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     outlook = log.outlook(stream.plan)
     if outlook is None:
         return []
-    ahead = outlook.ahead if outlook.lost is None else f"can't go on: {outlook.lost}"
+    ahead = outlook.ahead if outlook.lost is None else f"can't continue: {outlook.lost}"
     return [
         f"stream {stream.name}: LOG_BASED, changes from {outlook.position} on",
         f"  log: {ahead}",
@@ -128,7 +128,7 @@ def _range(extraction: Extraction) -> str:
 
 
 def _rows(extraction: Extraction) -> int:
-    """The database's estimate where a whole table is read, else an exact count."""
+    """The database's estimate if a whole table is read, otherwise an exact count."""
     plan, estimate = extraction.plan, extraction.plan.table.row_estimate
     # Rows cut along the split column that a dead run has already sent are not read again.
     done = 0 if extraction.progress.split is None else extraction.progress.rows

@@ -11,7 +11,7 @@ class TapCode(ErrorCode):
     CONNECTION_FAILED = (
         "TAP-001",
         "The database can't be reached, or refuses the login.",
-        "Check `jdbc_url`, `user`, `password`, and that the server takes connections from here.",
+        "Check `jdbc_url`, `user`, `password`, and that the server accepts connections from here.",
     )
     CONNECTION_LOST = (
         "TAP-002",

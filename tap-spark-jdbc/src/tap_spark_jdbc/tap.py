@@ -216,9 +216,8 @@ class TapSparkJdbc(HookedTap):
         return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
 
     def check_staging(self) -> None:
-        """Check that a run knows where its batch files go.
-
-        ConfigurationError: no one says where.
+        """Check that a run knows where its batch files go; ConfigurationError: nothing says
+        where.
         """
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
@@ -231,10 +230,10 @@ class TapSparkJdbc(HookedTap):
     def begin_session(self) -> None:
         """Start Spark in the background if rows are sure to be read.
 
-        Meanwhile discovery goes on without it.
+        Meanwhile discovery continues without it.
 
         After a run that succeeded there may be nothing new, and a database that is asked about many
-        streams together can tell that without Spark. A columnar driver may not need Spark at all.
+        streams together can report that without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
             if self.database.may_be_columnar and self._opening.start != "saved":
@@ -244,8 +243,8 @@ class TapSparkJdbc(HookedTap):
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Decide where the run starts: where a dead run stopped, if it can be continued, else at
-        the given state.
+        """Decide where the run starts: where a dead run stopped, if it can be continued, otherwise
+        at the given state.
         """
         from tap_spark_jdbc.extract.resumption import continued, fingerprint
 
@@ -256,8 +255,8 @@ class TapSparkJdbc(HookedTap):
             self.run_state,
         )
         wanted = fingerprint(plans, self.settings, dict(self.config), dialect)
-        # Without it no run continues this one: it would read the streams of others, or append what
-        # replaces a table.
+        # Without it, no run continues this one, because that run would read the streams of others,
+        # or append what replaces a table.
         state.fingerprint = None if self._opening.full and self._opening.is_part else wanted
         streams = continued(checkpoint, plans, wanted, dialect)
         if checkpoint is not None and streams is not None:
@@ -307,9 +306,8 @@ class TapSparkJdbc(HookedTap):
         self.finish_streams()
 
     def _sent_again(self) -> dict[str, Any] | None:
-        """What becomes of append-only tables whose streams are else read by increments.
-
-        None: none is sent whole.
+        """What becomes of append-only tables whose streams are otherwise read by increments; None:
+        none is sent whole.
         """
         if self._opening.start != "full" and not self._opening.full:
             return None
@@ -327,7 +325,7 @@ class TapSparkJdbc(HookedTap):
         return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
     def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog[Any] | None = None) -> None:
-        """Log where each stream starts, in one line, for whoever reads the run's log later."""
+        """Log in one line where each stream starts, to be found later in the run's log."""
         starts, dialect, late = (
             [],
             self.database.source.dialect,
@@ -422,8 +420,8 @@ class TapSparkJdbc(HookedTap):
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
-        """Refuse maps for streams that Spark writes or compares: these can't be changed record by
-        record.
+        """Refuse maps for streams that Spark writes or compares, because these can't be changed
+        record by record.
         """
         for stream in self._jdbc_streams():
             if stream.hands_on_lines:
@@ -431,9 +429,9 @@ class TapSparkJdbc(HookedTap):
             if stream.plan.is_log_based:
                 raise ConfigurationError(
                     TapCode.MAPPED_IN_PYTHON,
-                    f"stream {stream.name}: changes from the log leave as they are, and "
-                    "stream_maps or flattening "
-                    "change records in Python; put these into the target's config",
+                    f"stream {stream.name}: changes from the database's log are sent as they are, "
+                    "and stream_maps or flattening change records in Python; put these into the "
+                    "target's config",
                 )
             if stream.plan.detect_deletes:
                 raise ConfigurationError(

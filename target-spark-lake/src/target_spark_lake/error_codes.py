@@ -65,7 +65,7 @@ class LakeCode(ErrorCode):
     )
     BATCH_FILE_REFUSED = (
         "LAKE-013",
-        "A batch file lies where the target does not read.",
+        "A batch file is in a place that the target does not read.",
         "Let tap and target name one bucket, or add the folder to `batch_roots`.",
     )
     BATCH_FILE_TOO_LARGE = (
@@ -122,7 +122,7 @@ class LakeCode(ErrorCode):
     SCHEMA_FROZEN = (
         "LAKE-031",
         "The schema of a stream changed, and `schema_evolution` is `freeze`.",
-        "Set `schema_evolution` to `evolve` or `discard`, or take the change back.",
+        "Set `schema_evolution` to `evolve` or `discard`, or revert the change.",
     )
     TYPE_CONFLICT = (
         "LAKE-032",
@@ -206,7 +206,7 @@ class LakeCode(ErrorCode):
     )
     LOCK_LOST = (
         "LAKE-061",
-        "Another process took this run for dead, or the lock was removed.",
+        "The lock of this run expired and another process took over, or the lock was removed.",
         "Run again. Raise `lock_ttl_seconds` if the machine was merely slow.",
     )
     CHANGED_BESIDE = (
@@ -237,7 +237,7 @@ class LakeCode(ErrorCode):
     )
     CANNOT_ABANDON = (
         "LAKE-067",
-        "The run has nothing to give up: it is unknown, published, or was never committed.",
+        "The run can't be abandoned: it is unknown, published, or was never committed.",
         "`spark-lake runs` shows the runs and what became of them.",
     )
     UNDECIDED = (
@@ -278,7 +278,7 @@ class LakeCode(ErrorCode):
     TABLE_CHANGED = (
         "LAKE-081",
         "Someone else gave a Delta or Iceberg table what this program can't keep.",
-        "Take the change back as the message says, or load the stream into another table.",
+        "Revert the change as the message says, or load the stream into another table.",
     )
     TABLE_BUSY = (
         "LAKE-082",
@@ -298,8 +298,8 @@ class LakeCode(ErrorCode):
     CHANGED_BEFORE_PUBLISHED = (
         "LAKE-085",
         "Someone else changed the table of a committed run before it was published.",
-        "Take that change back as the message says, then run `spark-lake recover`: "
-        "[A run that can't be published](#a-run-that-cant-be-published).",
+        "Revert that change as the message says, then run `spark-lake recover`: [A run that can't "
+        "be published](#a-run-that-cant-be-published).",
     )
     LOG_FORGOTTEN = (
         "LAKE-086",
@@ -308,7 +308,7 @@ class LakeCode(ErrorCode):
     )
     CANNOT_BE_TAKEN_BACK = (
         "LAKE-087",
-        "What a run published can't be taken back: its table was changed since.",
+        "What a run published can't be reverted: its table was changed since.",
         "Restore the table as the message says: [A run that can't be published]"
         "(#a-run-that-cant-be-published).",
     )

@@ -51,7 +51,7 @@ class Layout:
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     def row_order(self, table: str, path: str) -> str:
-        """The object with a file's row order, for files whose name doesn't tell when their rows
+        """The object with a file's row order, for files whose name doesn't show when their rows
         were received.
         """
         return f"{ORDERS}/{table}/{file_age(path)}.json"
@@ -141,9 +141,8 @@ def is_data_file(table: str, path: str) -> bool:
 
 
 def table_folders(table: str, path: str) -> str:
-    """The hive folders between a table and one of its files.
-
-    Empty if other folders lie between them.
+    """The hive folders between a table and one of its files; empty if there are other folders
+    between them.
     """
     folders = path[len(table) + 1 :].split("/")[:-1]
     return "/".join(folders) if all("=" in each for each in folders) else ""
@@ -167,7 +166,7 @@ def sort_prefix(path: str) -> str:
 
 
 def is_in_parts(path: str) -> bool:
-    """Whether a file's `row_order` tells when its rows were received, rather than its name."""
+    """Whether a file's `row_order` shows when its rows were received, rather than its name."""
     return sort_prefix(path).endswith(IN_PARTS)
 
 

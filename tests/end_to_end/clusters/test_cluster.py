@@ -1,9 +1,7 @@
 """`tap | target` on a real standalone cluster whose two workers are hosts of their own.
 
-The lake is on S3.
-
-They do not see the programs' disk, and nothing of this machine's loopback. Databases and S3 are
-reached at an address.
+The lake is on S3. The workers see neither the programs' disk nor this machine's loopback. Databases
+and S3 are reached at an address.
 """
 
 from __future__ import annotations
@@ -180,12 +178,10 @@ def test_every_command_of_the_page_about_clusters_runs(
 def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     cluster: Cluster, of_page: tuple[psycopg.Connection[Any], str], s3: Any, tmp_path: Path
 ) -> None:
-    """It goes on from the page: append, upsert and overwrite.
+    """The test continues from the page: append, upsert and overwrite.
 
-    Neither program takes all of the cluster.
-
-    Drivers and connector go to executors. What is appended and overwritten a second time is in the
-    test of batches.
+    Neither program takes all of the cluster, and drivers and connector go to executors. What is
+    appended and overwritten a second time is in the test of batches.
     """
     connection, bucket = of_page
     connection.execute(CHANGE)
@@ -241,11 +237,9 @@ def test_killed_executor_on_a_cluster_loses_no_batch(
 ) -> None:
     """Batches load on a cluster: an executor killed within a file loses and repeats nothing.
 
-    A first run whose one executor is killed, then an increment.
-
-    No row lies on a disk of programs or workers.
-
-    All of them reach the database by a tunnel that the tap holds open at an address of its machine.
+    The one executor of a first run is killed, then comes an increment. No row is on a disk of
+    programs or workers. All of them reach the database by a tunnel that the tap holds open at an
+    address of its machine.
     """
     workers = disks(cluster)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -340,7 +334,7 @@ def test_mariadb_loads_on_a_cluster_and_a_worker_that_dies_in_mid_file_loses_and
     """A first run over JDBC, whose worker dies with its executor, then an increment on the worker
     that is left.
 
-    The last test of this file: the worker does not come back.
+    This is the last test of the file, because the worker does not come back.
     """
     database = mariadb.new_database()
     run(database, *SHOP)

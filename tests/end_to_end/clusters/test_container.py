@@ -122,9 +122,8 @@ def test_kubernetes_example_starts_without_rights() -> None:
 
 
 def buildah(folder: Path, *words: str) -> str:
-    """What it says.
-
-    All that it makes lies in the folder, and it needs no rights but those to change its root.
+    """What it prints; all that it makes is in the folder, and it needs no rights but those to
+    change its root.
     """
     assert BUILDER is not None
     own = ["--root", f"{folder}/store", "--runroot", f"{folder}/run", "--storage-driver", "vfs"]

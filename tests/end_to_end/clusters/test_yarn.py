@@ -110,11 +110,10 @@ def kill_in_the_middle(
 def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothing(
     yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
-    """A first run into S3 whose executors are killed.
+    """The executors of a first run into S3 are killed, then the masters of append, upsert and
+    overwrite.
 
-    Then append, upsert and overwrite, whose masters are killed.
-
-    Both are two applications, in the one queue, and nothing of them stays in the staging folder.
+    Both are two applications in the same queue, and nothing of them stays in the staging folder.
     """
     connection.execute(HOLD)
     tables = {name: columns for name, columns in TABLES.items() if name != "notes"}

@@ -133,9 +133,8 @@ BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 def test_a_bad_tap_config_changes_nothing(
     shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]
 ) -> None:
-    """The first one through the pipe.
-
-    Of the others nothing reaches a target, for which that is no run at all.
+    """The first config is run through the pipe; nothing of the others reaches a target, for which
+    that is not a run at all.
     """
     before = tree(shop.bucket)
     shop.tap = {**shop.tap, **settings}

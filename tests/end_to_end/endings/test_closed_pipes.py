@@ -1,5 +1,5 @@
-"""Pipes and descriptors that are closed, or that nobody reads: told clearly, and never a half-told
-success.
+"""Pipes and descriptors that are closed, or that nobody reads: reported clearly, and never as half
+a success.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def test_a_log_that_nobody_can_read_changes_nothing(pipe: Pipe, marked: Marked) 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-"])
 def test_closed_descriptors_do_no_harm(pipe: Pipe, marked: Marked, redirection: str) -> None:
-    """With nothing to read and nowhere to complain there is nothing to do.
-
-    Else the run is as any other.
+    """With nothing to read and nowhere to complain, there is nothing to do; otherwise the run is
+    like any other.
     """
     code, output, _ = by_shell(pipe, marked, redirection)
     assert (code, output) == ((0, b"") if "<" in redirection else (0, b'{"at":1}\n'))

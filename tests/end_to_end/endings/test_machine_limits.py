@@ -57,9 +57,8 @@ def limited_threads(more: int) -> list[str]:
 
 @pytest.mark.parametrize("more", [4, 8, 12, 16, 20])
 def test_few_threads(pipe: Pipe, marked: Marked, more: int) -> None:
-    """Wherever the tap or its JVM meets the limit, it ends and says so.
-
-    It neither hangs nor leaves anything.
+    """Wherever the tap or its JVM meets the limit, it ends and says so; it neither hangs nor leaves
+    anything.
     """
     code, _, errors = marked.run([*limited_threads(more), *pipe.tap_command()])
     assert code == 1, errors

@@ -75,7 +75,7 @@ Login = Callable[[str], JSON]
 
 @pytest.fixture
 def login(request: pytest.FixtureRequest) -> Login:
-    """A user of the server of this name who may read `orders` and not `secret`."""
+    """A user of the server, with this name, that may read `orders` but not `secret`."""
 
     def made(server: str) -> JSON:
         database = request.getfixturevalue(server).new_database()
@@ -203,7 +203,7 @@ def test_mistakes_with_sqlite(
 
 
 def reader_of(database: Any, connection: psycopg.Connection[Any]) -> JSON:
-    """The tap's config for a new user, who may read nothing yet."""
+    """The tap's config for a new user, which may read nothing yet."""
     user = f"reader_{database.name}"
     connection.execute(f"create role {user} login password '{PASSWORD}'")
     return {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
@@ -237,7 +237,7 @@ def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way
 
     assert said.code == 3
     assert "SkippedStreamsError" in said.classes
-    errors = [each for each in said.errors.splitlines() if "the other streams go on" in each]
+    errors = [each for each in said.errors.splitlines() if "the other streams continue" in each]
     for stream, names in {
         "public-partly": ["hidden", "GRANT SELECT ON public.partly", "exclude_columns"],
         "public-empty": ["REFRESH MATERIALIZED VIEW public.empty"],

@@ -24,7 +24,7 @@ def test_rows_without_the_key_of_a_merge_are_kept_apart_masked_and_told(tmp_path
         rows = [(n, None if n % 10 == 3 else f"c{n}", f"planted {n}") for n in range(40)]
         connection.executemany("insert into orders values (?, ?, ?, '1991-09-19')", rows)
         connection.commit()
-        # What stands in the place of a date is none, and valid.
+        # The value in the place of a date is not a date, but valid.
         options = {"orders": {"mask": {"note": "hash", "born": "redact"}}}
         specs = {
             "incremental_tables": ["orders:id:integer!upsert"],

@@ -114,7 +114,7 @@ def test_the_run_after_a_killed_tap_sends_only_the_rest(
 def test_a_run_that_dies_again_and_again_gets_on_each_time(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    """The table that is sent whole comes first, then the one whose key has no index: both go on
+    """The table that is sent whole comes first, then the one whose key has no index: both continue
     along their keys.
     """
     pipe = pipe_of(connection, tmp_path, "customers", "visits")
@@ -157,8 +157,8 @@ def test_a_run_that_dies_again_and_again_gets_on_each_time(
 def test_a_full_table_that_changed_between_two_runs_is_what_it_was_at_the_second(
     connection: psycopg.Connection[Any], tmp_path: Path, change: str
 ) -> None:
-    """TRUNCATE or DELETE, between a death and the run that goes on: no row stays that the source
-    has not.
+    """TRUNCATE or DELETE between a death and the run that continues: no row stays that the source
+    does not have.
     """
     pipe = pipe_of(connection, tmp_path, "customers", "orders")
     run_to(ROWS // 2, pipe)
@@ -184,7 +184,7 @@ def test_what_a_dead_run_left_is_not_used_where_the_user_or_a_changed_config_say
     pipe.tap["stream_options"] = {"public-orders": {"where": "id % 2 = 0"}}
     changed = run_to(ROWS // 4, pipe)
     assert changed.start == "first"
-    assert "starting anew" in changed.outcome.tap_errors
+    assert "starting over" in changed.outcome.tap_errors
 
     anew = run(pipe, "--no-resume").succeeded()
     assert anew.start == "first"

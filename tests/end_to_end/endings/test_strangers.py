@@ -104,9 +104,8 @@ def shop(postgresql: Any, tmp_path: Path) -> Any:
 def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_arrive(
     shop: Shop, caplog
 ) -> None:
-    """Whatever keeps the user from reading them.
-
-    Each is named with the way out, without the server's noise.
+    """Whatever keeps the user from reading them, each is named with what to do, without the
+    server's noise.
     """
     shop.sync().succeeded()
     for script, _ in STRANGERS.values():
@@ -121,7 +120,7 @@ def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_
     said = [
         each.getMessage()
         for each in caplog.records
-        if "the other streams go on" in each.getMessage()
+        if "the other streams continue" in each.getMessage()
     ]
     for stream, (_, reason) in STRANGERS.items():
         (line,) = [each for each in said if f"stream {stream}: " in each]

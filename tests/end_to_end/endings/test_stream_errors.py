@@ -144,7 +144,7 @@ def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_str
     shop.change()
     whole = shop.tap().output
     lines = whole.splitlines(keepends=True)
-    # The second STATE of the last stream: there is something to go on from.
+    # The second STATE of the last stream, so that there is something to continue from.
     places = [
         n
         for n, line in enumerate(lines)

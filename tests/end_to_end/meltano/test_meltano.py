@@ -81,7 +81,7 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
     here.run("install")
     assert not list(tmp_path.rglob("*.parquet"))
 
-    # A pipe dies on the way; Meltano on this machine finds no state, and goes on behind what was
+    # A pipe dies on the way; Meltano on this machine finds no state, and continues after what was
     # sent.
     sent = subprocess.run(
         pipe.tap_command(*from_target), capture_output=True, check=True

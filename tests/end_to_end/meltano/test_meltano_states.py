@@ -69,7 +69,7 @@ def test_a_pipe_and_a_run_with_a_suffix_and_a_selection_take_turns_on_a_state_in
     assert lake.query(
         "select count(customer_id), count(state), count(updated_at) from orders", "shared"
     ) == [(340, 340, 344)]
-    # And the next pipe would go on from it, as would the other machine.
+    # The next pipe would continue from it, as would the other machine.
     saved = source_of_target(pipe.target).saved
     known = json.loads(there.meltano("state", "get", f"{STATE_ID}:eu").stdout)["singer_state"]
     assert saved is not None and saved.value == known

@@ -20,7 +20,7 @@ AIRFLOW, DAGSTER = ROOT / "examples/airflow/shop.py", ROOT / "examples/dagster/d
 SECONDS = 300
 PASSWORD = "never shown"
 
-# Both send statistics about their use elsewhere, unless told not to.
+# Both send statistics about their use elsewhere, unless that is turned off.
 QUIET = {
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     "DAGSTER_DISABLE_TELEMETRY": "yes",

@@ -76,11 +76,10 @@ def test_every_command_of_a_page_runs_and_shows_what_the_page_says(
 
 
 def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) -> None:
-    """One after the other in one shell, from a folder with the demo's database.
+    """The commands run one after the other in one shell, from a folder with the demo's database.
 
-    What `make` does is there already.
-
-    The pipe is typed here as in the tutorial, which runs it from the state of a first run.
+    What `make` does is already there. The pipe is typed here as in the tutorial, which runs it from
+    the state of a first run.
     """
     shop(tmp_path / ".demo")
     typed = [block.text for block in blocks(ROOT / "README.md") if block.kind == "sh"]

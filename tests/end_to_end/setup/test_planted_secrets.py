@@ -92,7 +92,7 @@ def temporary_files(folder: Path) -> Iterator[dict[str, bytes]]:
 
 @pytest.fixture
 def vault() -> Iterator[str]:
-    """Answers whoever has the token with the passphrase of a key."""
+    """Answers a request with the right token with the passphrase of a key."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -193,7 +193,7 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         "spark": {"master": "local[2]", "conf": {"spark.hadoop.fs.s3a.secret.key": IN_SPARK}},
     }
     del tap["ssh_tunnel"]["private_key_path"]
-    # Once from a store, and once as it stands in the config.
+    # Once from a store, and once as it is written in the config.
     phrase = "${vault:secret/data/ssh#phrase}" if reader == "arrow" else PASSPHRASE
     tap["ssh_tunnel"]["private_key_password"] = phrase
     notify = [{"url": f"http://127.0.0.1:1/{IN_NOTICE}", "on": ["failed", "succeeded"]}]

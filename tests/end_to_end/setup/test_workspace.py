@@ -87,9 +87,8 @@ def test_every_program_answers_with_no_variable_set(program: str, tmp_path: Path
 
 
 def unconditional(block: str) -> str:
-    """A pin with its hashes.
-
-    Tools of the tests may need on every machine what users need on some.
+    """A pin with its hashes; tools of the tests may need on every machine what users need on
+    some.
     """
     return re.sub(r" ;[^\\]*", " ", block, count=1)
 

@@ -41,9 +41,8 @@ STATE = ".dataspoc/state/test/state.json"
 
 
 def run_from(pipe: Pipe, start: str) -> None:
-    """By both programs in this process, from the state at its URL.
-
-    As processes they do it on a cluster.
+    """Runs both programs in this process, from the state at its URL; as processes they do it on a
+    cluster.
     """
     state = open_state_source(f"{pipe.target['bucket']}/{STATE}", pipe.tap["storage_options"])
     sent = send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output

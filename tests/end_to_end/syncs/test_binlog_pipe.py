@@ -80,9 +80,8 @@ def test_the_lake_follows_the_binlog(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By batches first and lines later.
-
-    `check`, `status`, `verify`, `--dry-run` and `log drop` know where it is.
+    """It uses batches first and lines later; `check`, `status`, `verify`, `--dry-run` and `log
+    drop` know where it is.
     """
     batches = {
         "encoding": {"format": "parquet"},
@@ -132,8 +131,8 @@ def test_the_lake_follows_the_binlog(
         state = pipe.state
         state["bookmarks"][stream]["position"] = "binlog.999999:4"
         pipe.state_path.write_text(json.dumps(state))
-        assert any("it began again" in each for each in log_findings(exit_code=1))
+        assert any("the log began again" in each for each in log_findings(exit_code=1))
         (lost,) = answer("status", exit_code=1)
-        assert "it began again" in lost["streams"][stream]["log_lost"]
+        assert "the log began again" in lost["streams"][stream]["log_lost"]
         assert answer("log", "drop") == {"removed": []}
         assert pipe.state["bookmarks"] == {}

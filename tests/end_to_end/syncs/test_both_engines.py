@@ -104,7 +104,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 @pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> None:
-    """First load, increment and merge bring the source's rows, and both programs say who does the
+    """First load, increment and merge bring the source's rows, and both programs say what does the
     work.
     """
     table = source.stream.replace("-", ".")

@@ -37,9 +37,8 @@ def run(folder: Path, **target: Any) -> tuple[int, str]:
 def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
     postgresql: Any, tmp_path: Path, hook: Webhook
 ) -> None:
-    """By the log, and by `notify` with `schema`.
-
-    `lag` tells of no success for too long, and not of old rows.
+    """The log says so, and `notify` with `schema`; `lag` reports that there was no success for too
+    long, and not old rows.
     """
     notify = {"notify": [{"url": hook.url, "on": ["schema", "lag"]}], "max_lag_minutes": 60}
     database = postgresql.new_database()

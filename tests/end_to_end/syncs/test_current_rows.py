@@ -1,6 +1,5 @@
-"""Current rows by a spec from source to lake, and on S3, where Spark works by itself.
-
-All in one Spark session.
+"""Current rows by a spec from source to lake, and on S3, where Spark works by itself; all in one
+Spark session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows whose key goes back: written late by a transaction that had taken its key early
-(PostgreSQL).
+"""Rows whose key goes back, because they were written late by a transaction that had taken its key
+early (PostgreSQL).
 
-And rows whose key goes forward as the database orders it, but back as bytes.
+Also rows whose key goes forward as the database orders it, but back as bytes.
 """
 
 from __future__ import annotations

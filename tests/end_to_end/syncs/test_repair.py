@@ -42,9 +42,8 @@ ROWS = 3000
 
 
 def spoil(trip: RoundTrip, change: Callable[[pa.Table], pa.Table], folder: str = "raw/t") -> None:
-    """Changes each file of a table in place, as nobody should.
-
-    A file's size may stay what it was.
+    """Changes each file of a table in place, as nobody should; a file's size may stay what it
+    was.
     """
     for path in data_files(trip, folder):
         pq.write_table(change(pq.read_table(path, partitioning=None)), path)
@@ -135,7 +134,7 @@ def test_altered_removed_and_invented_rows_are_repaired_and_nothing_else(
     again = repaired(trip, **target)
     assert (differences(again.to_json()["streams"]["t"]), again.run_id) == (AGREE, None)
     assert run_ids(Storage(str(trip.folder)), LAYOUT.runs)[0] == newest
-    # The next run goes on as if nothing had been.
+    # The next run continues as if nothing had happened.
     database.execute("update t set k = 4000, v = 'new' where id = 5")
     trip.run(with_state=True, **target)
     after = truth(trip, layout)

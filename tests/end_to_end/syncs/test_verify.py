@@ -120,7 +120,7 @@ def test_of_a_table_that_keeps_versions_the_last_received_counts(
     assert (differences(keyed), keyed["lake_rows"]) == (AGREE, 3)
     assert (differences(plain), plain["older_versions"]) == (AGREE, 1)
 
-    # The older version is in the lake: only its order tells that it is not the row any more.
+    # The older version is in the lake: only its order shows that it is not the row any more.
     database.execute("update keyed set k = 1, v = 'a' where id = 1")
     database.execute("update plain set v = 'B' where id = 2")
     assert differences(verified(trip, "keyed")) == ([], [], [1])
@@ -160,9 +160,8 @@ def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something
     capsys: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In this process.
-
-    As a program it is run by `troubleshooting.md`, by `test_planted_secrets` to exit code 1.
+    """The command runs in this process; `troubleshooting.md` runs it as a program, and
+    `test_planted_secrets` to exit code 1.
     """
     database.execute("create table t (id integer primary key, v text)")
     database.execute("insert into t values (1, 'a'), (2, 'b')")

@@ -54,7 +54,7 @@ def test_what_moves_on_at_the_source_is_no_difference(
         found = both.to_json()["streams"]["public-t"]
         assert (found["source_rows"], found["lake_rows"], found["not_compared"]) == (36, 36, 7)
 
-        # What no run mends is still seen among them.
+        # What no run repairs is still seen among them.
         for table in ("t", "log"):
             source.execute(f"delete from {table} where id = 5")
         both = report(trip)

@@ -86,7 +86,7 @@ def test_every_type_of_postgresql_at_its_extremes(
     spark: SparkSession, source: Any, tmp_path: Path
 ) -> None:
     database, connection = source
-    # A NaN with a sign, which processors make and no text tells.
+    # A NaN with a sign, which processors make and no text shows.
     connection.execute(
         "create or replace view v as select id, 'Infinity'::float8 - 'Infinity' as n, c5 as x from "
         "t"
@@ -120,9 +120,8 @@ def test_the_columnar_reader_gives_the_same_of_every_type_that_it_reads(
 
 
 def is_read_as_it_is(kind: Kind) -> bool:
-    """But for arrays whose elements Spark makes of their texts.
-
-    A view forgets how many dimensions one has.
+    """Except for arrays whose elements Spark makes from their texts; a view forgets how many
+    dimensions one has.
     """
     made = (pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp)
     return "[][]" not in kind.declared and not (

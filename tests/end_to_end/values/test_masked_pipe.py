@@ -1,6 +1,5 @@
-"""Of a masked column nothing unmasked is in what a pipeline writes or says.
-
-Verify compares the masked.
+"""Nothing that a pipeline writes or prints has an unmasked value of a masked column; verify
+compares masked values.
 """
 
 from __future__ import annotations

@@ -255,9 +255,8 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def source(postgresql: Any) -> Any:
-    """Table t: a row for each extreme, the last one NULL.
-
-    On a server whose settings would change every text.
+    """Table t on a server whose settings would change every text: a row for each extreme, the last
+    one NULL.
     """
     database: Database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""A publisher that sleeps while its run is given up changes nothing any more, and no table keeps a
+"""A publisher that sleeps while its run is abandoned changes nothing any more, and no table keeps a
 run from it.
 """
 

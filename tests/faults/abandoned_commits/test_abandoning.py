@@ -1,4 +1,4 @@
-"""A committed run whose files are gone: taken back, and all of it comes again."""
+"""A committed run whose files are gone is reverted, and all of it comes again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
         "rolled_back",
         "succeeded",
     )
-    assert "given up by run" in told[run_id]["error"]
+    assert "abandoned by run" in told[run_id]["error"]
     assert run_id not in [saved["run_id"] for saved in state_history(lake.storage(), LAYOUT)]
     lake.check_exact(lake.sync())
     assert lake.published_bound() == bound + STEP
@@ -102,7 +102,7 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
 def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str, moves: int
 ) -> None:
-    """The run is waiting as before, or is given up: never something in between that stays."""
+    """The run is waiting as before, or is abandoned; nothing in between ever stays."""
 
     waits = SmallLake(f"{tmp_path}/waits", {})
     waits.sync()

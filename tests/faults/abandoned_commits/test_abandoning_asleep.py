@@ -1,4 +1,4 @@
-"""A publisher that slept while its run was given up brings nothing back."""
+"""A publisher that slept while its run was abandoned brings nothing back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A committed run whose Delta table someone changed: taken back, and all of it comes again."""
+"""A committed run whose Delta table someone changed is reverted, and all of it comes again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def conflicting(folder: Path, syncs: int) -> TwoTables:
 
 
 def check_abandoned(lake: TwoTables, syncs: int) -> None:
-    """What the run had made of `grows` is taken back; the person's own change stays."""
+    """What the run had made of `grows` is reverted; the other writer's own change stays."""
     assert lake.rows(GROWS) == rows_after(GROWS, syncs)
     assert lake.rows(CHANGES) == [row for row in rows_after(CHANGES, syncs) if row[0] != 5]
     assert json.loads((lake.folder / LAYOUT_OF_DELTA.state).read_text()) == {"run": syncs}
@@ -140,7 +140,7 @@ def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force
 def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_delta_table(
     tmp_path: Path, dead: Process
 ) -> None:
-    """Not even where a person has put the table back since, so that its entry would fit again."""
+    """Not even if someone has restored the table since, so that its entry would fit again."""
     lake = TwoTables(tmp_path)
     for _ in range(3):
         lake.sync()

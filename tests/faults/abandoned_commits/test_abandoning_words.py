@@ -95,7 +95,7 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
 def test_given_up_run_is_reported_without_its_journal(
     unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that was given up is told again even where the journal that says what was lost is
+    """A run that was abandoned is reported again even if the journal that says what was lost is
     gone.
     """
     lake, run_id = unpublished
@@ -112,10 +112,10 @@ def test_given_up_run_is_reported_without_its_journal(
     lake.sync()
     assert words(lake, capsys, *again)[1]["given_up"] == first["given_up"]
     said = told()
-    assert "is given up, by run" in said
+    assert "was abandoned by run" in said
     assert "others have followed" in said
     assert "The next run starts" not in said
     assert words(lake, capsys, "vacuum", "--older-than", "0s")[1]["journals"]["files"] == 2
     _, last, _ = words(lake, capsys, *again)
     assert last["given_up"] == {**first["given_up"], "streams": None}
-    assert "What was lost is not known any more" in told()
+    assert "What was lost is no longer known" in told()

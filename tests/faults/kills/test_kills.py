@@ -50,9 +50,8 @@ def test_kill_9_before_any_change_of_the_bucket_loses_and_repeats_nothing(tmp_pa
 
 
 def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -> None:
-    """Each process goes on from where the ones before it were killed.
-
-    Only a recovery comes in between.
+    """Each process continues from where the ones before it were killed; only a recovery comes in
+    between.
     """
     lake = ResumingLake(str(tmp_path), {})
     lake.sync()

@@ -33,10 +33,7 @@ def load_with(
     process: Process,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Loads through a storage with a proxy.
-
-    What still runs when the run is over comes to its end.
-    """
+    """Loads through a storage with a proxy; what still runs when the run is over is completed."""
 
     def opened(storage: Storage, layout: object, **_: object) -> PipelineRun:
         faulty = Storage(storage.url, files=wrap(storage.files))  # type: ignore[operator]
@@ -54,12 +51,11 @@ def load_with(
 def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_anew(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str, tap_dies: bool
 ) -> None:
-    """From a tap that lives the lines come slowly, so checkpoints are written.
+    """Lines from a living tap come slowly, so that checkpoints are written; otherwise what is
+    salvaged is the first one.
 
-    Else what is salvaged is the first one.
-
-    Staging goes on beside: which call is the n-th may differ from round to round, none is left out
-    for long.
+    Staging continues meanwhile, so which call is the n-th may differ from round to round, but none
+    is left out for long.
     """
     end = LINES_OF_A_DEAD_TAP if tap_dies else None
 

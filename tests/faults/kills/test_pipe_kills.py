@@ -1,6 +1,5 @@
-"""A real `tap | target` killed again and again: at chosen lines, at steps of the commit, at random.
-
-On disk and S3.
+"""A real `tap | target` killed again and again, on disk and S3: at chosen lines, at steps of the
+commit, at random.
 """
 
 from __future__ import annotations
@@ -95,9 +94,8 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
 def test_kills_on_s3_by_batches_and_by_records_in_turn_lose_and_repeat_nothing(
     s3: Any, postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
-    """Behind a BATCH and before its STATE.
-
-    Behind a STATE, when the next files are written or half-written.
+    """After a BATCH and before its STATE, or after a STATE, when the next files are written or
+    half-written.
     """
     shop, tap = postgresql_shop(postgresql.new_database(), chance)
     rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)

@@ -1,4 +1,6 @@
-"""What must be on the disk before the next step, told by the order of fsync, unlink and rename."""
+"""What must be on the disk before the next step, as shown by the order of fsync, unlink and
+rename.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Lake:
     def run(
         self, nth: int = 0, signals: tuple[int, ...] = (), breath: float = SAME_BREATH
     ) -> dict[str, Any]:
-        """One run with the next rows, stopped where it is told to."""
+        """One run with the next rows, stopped at a given place."""
         self.run_count += 1
         lines: list[dict[str, Any]] = []
         for stream in ("grows", "whole"):
@@ -114,7 +114,7 @@ def test_a_signal_before_any_change_stops_the_run_or_comes_too_late(lake: Lake) 
             assert (answer["code"], answer["output"]) == (143, ""), answer["errors"]
             assert "stopped by SIGTERM; nothing was published" in answer["errors"]
             stopped += 1
-        # At once, before any other run could mend it.
+        # At once, before any other run could repair it.
         assert (lake.runs_of("grows"), lake.state) == (committed, committed[-1])
         if not answer["reached"]:
             break

@@ -94,10 +94,7 @@ def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
 
 
 class Refusing(Proxy):
-    """The puts of journals are refused though nothing stands there yet.
-
-    The first one lands later.
-    """
+    """The puts of journals are refused although nothing is there yet; the first one lands later."""
 
     landing: Callable[[], Any] | None = None
 
@@ -109,8 +106,8 @@ class Refusing(Proxy):
 
 
 def test_a_commit_that_is_refused_and_lands_all_the_same_keeps_its_files(tmp_path: Path) -> None:
-    """Nobody's verdict stands there, so the run can't know its own: what it staged stays for the
-    next start.
+    """No verdict is there, so the run can't know its own; what it staged stays for the next
+    start.
     """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()

@@ -1,5 +1,5 @@
-"""What others say of a Delta table between plan and publish of a run is kept, or the run waits for
-a person.
+"""What others write to a Delta table's log between plan and publish of a run is kept, or the run
+needs manual action.
 """
 
 from __future__ import annotations

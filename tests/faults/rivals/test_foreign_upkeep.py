@@ -260,8 +260,8 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
 
 
 def test_run_planned_on_a_forgotten_delta_log_is_given_up(tmp_path: Path, dead: Process) -> None:
-    """A delta log that has forgotten what a run was planned on is for a person and the run is
-    given up.
+    """A Delta log that has forgotten what a run was planned on needs manual action, and the run is
+    abandoned.
     """
     lake = TwoTables(tmp_path)
     lake.sync()
@@ -270,7 +270,7 @@ def test_run_planned_on_a_forgotten_delta_log_is_given_up(tmp_path: Path, dead: 
     lake.table(GROWS).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
     lake.table(GROWS).create_checkpoint()
     (tmp_path / GROWS / "_delta_log" / f"{0:020d}.json").unlink()
-    gone = r"the log of Delta table raw/grows has forgotten version 0.*give the run up"
+    gone = r"the log of Delta table raw/grows has forgotten version 0.*abandon the run"
     with pytest.raises(UnpublishableError, match=gone):
         lake.sync()
     give_up(lake)

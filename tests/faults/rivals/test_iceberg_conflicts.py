@@ -1,5 +1,5 @@
-"""Iceberg tables while others write to them, or publishers wake up: rows are right, or a person
-decides.
+"""Iceberg tables while others write to them, or publishers wake up: rows are right, or someone must
+decide.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def free_of_the_dead(lake: TwoIcebergTables) -> None:
 def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_snapshot(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even where a person has put the table back since, so that its files would fit again."""
+    """Not even if someone has restored the table since, so that its files would fit again."""
     lake = TwoIcebergTables(tmp_path)
     for _ in range(3):
         lake.sync()

@@ -1,5 +1,5 @@
-"""A copy inside an object store goes on when its process stalls, and may end when the file is long
-retired.
+"""A copy inside an object store continues when its process stalls, and may end when the file is
+long retired.
 """
 
 from __future__ import annotations

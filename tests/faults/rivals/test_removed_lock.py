@@ -42,7 +42,7 @@ def test_a_sign_of_life_writes_over_no_other_run(tmp_path: Path, released: bool)
 
 
 def test_run_ids_grow_also_after_a_person_removed_the_lock(tmp_path: Path) -> None:
-    """The run before was one of a machine with a clock far ahead: only its journal still tells."""
+    """The run before was on a machine with a clock far ahead; only its journal still shows that."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     before = run_ids(lake.storage(), LAYOUT.runs)[0]

@@ -112,7 +112,7 @@ def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(
 
 
 def test_a_checkpoint_of_a_sleeper_is_not_written_over_its_successors(lake: ResumingLake) -> None:
-    """It was forced out while it lives: what it goes on staging is nobody's."""
+    """It was forced out while it lives, so what it continues to stage belongs to nobody."""
     sleeper, staged = with_one_part(lake, offered=True)
     checkpoint = lake.checkpoint()
     successor = opened(lake, force=True)
@@ -157,7 +157,7 @@ def test_what_a_late_checkpoint_names_and_is_gone_is_not_taken_over(lake: Resumi
 
 
 def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> None:
-    """The run was forced out long ago, no lock tells of it any more, and it goes on staging."""
+    """The run was forced out long ago, no lock mentions it any more, and it continues to stage."""
     living, staged = with_one_part(lake, offered=False)
     opened(lake, force=True).leave()
     lake.stage_part(living, staged, 2 * STEP, 1)
@@ -267,8 +267,8 @@ def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_succ
 def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_files(
     lake: ResumingLake,
 ) -> None:
-    """The checkpoint is void when it falls asleep, so its successor starts anew, and what it stages
-    is its own.
+    """The checkpoint is void when it falls asleep, so its successor starts over, and what that
+    stages is its own.
     """
     die_with_a_checkpoint(lake)
 
@@ -308,7 +308,7 @@ def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(
 def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(
     lake: ResumingLake,
 ) -> None:
-    """There is no checkpoint that could tell it that a later run came."""
+    """There is no checkpoint that could show it that a later run came."""
     plain = SmallLake(lake.url, {})
 
     def looks(name: str, args: tuple[object, ...]) -> bool:
@@ -327,7 +327,7 @@ def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(
 
 
 def test_who_sleeps_after_its_commit_takes_no_file_of_a_later_run(lake: ResumingLake) -> None:
-    """It wakes up and removes a checkpoint that is not its own: the next run starts anew, and is
+    """It wakes up and removes a checkpoint that is not its own; the next run starts over, and is
     right.
     """
 

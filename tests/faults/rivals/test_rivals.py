@@ -35,9 +35,8 @@ def rival_syncs(
 
 
 def race(lake: SmallLake, rounds: int) -> None:
-    """Starts two runs at once, again and again.
-
-    A loser may also come after the winner's end, then both win.
+    """Starts two runs at once, again and again; a loser may also come after the winner's end, and
+    then both win.
     """
     state, losers = 0, 0
     for _ in range(rounds):
@@ -158,8 +157,8 @@ def test_a_living_holder_that_was_forced_out_can_not_commit(tmp_path: Path) -> N
 def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(
     tmp_path: Path,
 ) -> None:
-    """The person wrote back the very bytes that the sleeper had seen: only the lock tells that time
-    went by.
+    """The user wrote back the very bytes that the sleeper had seen; only the lock shows that time
+    has passed.
     """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()

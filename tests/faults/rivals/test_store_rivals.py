@@ -1,6 +1,5 @@
-"""Two runs on each store: of fifty pairs at once one takes the pipeline each time.
-
-Clocks that differ commit once.
+"""Two runs on each store: of fifty pairs at once, one takes the pipeline each time; runs whose
+clocks differ commit once.
 """
 
 from __future__ import annotations

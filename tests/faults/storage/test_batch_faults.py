@@ -35,8 +35,8 @@ def numbers(*ids: int) -> pa.Table:
 
 
 def increment(tap: BatchRun) -> list[JSON]:
-    """Rows 3 to 6 of `grows`, all rows of `whole` anew: files that are adopted, written anew, or of
-    lines.
+    """Rows 3 to 6 of `grows`, and all rows of `whole` again: files that are adopted, rewritten, or
+    of lines.
     """
     return [
         GROWS,

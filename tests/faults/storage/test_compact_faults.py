@@ -41,7 +41,9 @@ class CompactedLake(SmallLake):
         return compact(run, settings)
 
     def check_readers_see_all_rows(self) -> None:
-        """In the publishing moment a row may stand twice; none is missing, and none is new."""
+        """At the moment of publishing, a row may be there twice; none is missing, and none is
+        new.
+        """
         for stream in ("grows", "whole"):
             assert set(self.rows(stream)) == set(range(BOUND))
         assert self.published_bound() == BOUND
@@ -52,7 +54,7 @@ class CompactedLake(SmallLake):
 
 @dataclass(frozen=True)
 class PartitionedLake(CompactedLake):
-    """The two files of a run lie in two folders, so names alone don't tell the order of rows any
+    """The two files of a run are in two folders, so names alone don't show the order of rows any
     more.
     """
 

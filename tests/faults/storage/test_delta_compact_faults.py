@@ -1,5 +1,5 @@
-"""A compaction of Delta tables dies, fails, or meets others who write: each table is as it was, or
-one version on.
+"""A compaction of Delta tables dies, fails, or meets other writers: each table is as it was, or one
+version on.
 """
 
 from __future__ import annotations

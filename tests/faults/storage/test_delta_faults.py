@@ -1,5 +1,5 @@
-"""Delta tables while runs die, sleep, or meet others who write: each run is one version of each
-table, or none.
+"""Delta tables while runs die, sleep, or meet other writers: each run is one version of each table,
+or none.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Rows = list[tuple[int, int]]
 
 
 def rows_after(table: str, number: int) -> Rows:
-    """(id, run) of a table after so many runs: each brings STEP new ids, and to `changes` the STEP
-    before them anew.
+    """(id, run) of a table after this many runs: each brings STEP new ids, and to `changes` the
+    STEP before them again.
     """
     last = number if table == CHANGES else 0
     return [

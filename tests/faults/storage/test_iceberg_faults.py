@@ -205,8 +205,8 @@ def test_kill_9_at_every_fifth_change_from_the_commit(
 ) -> None:
     """`kill -9` loses and repeats nothing, and no reader sees a part.
 
-    One lake with a reader in a loop, one process a step, until a process gets through all of its
-    steps.
+    There is one lake with a reader in a loop, and one process a step, until a process gets through
+    all of its steps.
     """
     lake = TwoIcebergTables(tmp_path)
     lake.sync()

@@ -32,8 +32,8 @@ def fail_one_listing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 def test_a_commit_is_not_forgotten_when_the_listing_of_the_journals_fails_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for no journal, the files that the dead run had published already would stand beside
-    the same rows.
+    """If it counted as no journal, the files that the dead run had already published would be there
+    beside the same rows.
     """
     lake = SmallLake(str(tmp_path), {})
     lake.sync()

@@ -44,7 +44,7 @@ def last_run(id: int, number: int) -> int:
 
 class MergedLake(NumberedLake):
     """A table that is merged into without a JVM: run n brings STEP new keys, and the STEP keys
-    before them anew.
+    before them again.
     """
 
     def commit_of(self, run: PipelineRun, number: int) -> Commit:
@@ -56,7 +56,7 @@ class MergedLake(NumberedLake):
         index = current_index(storage, known, run.data_files(TABLE), ["id"])
         first = max(0, (number - 2) * STEP)
         touched = [path for path, each in index.files.items() if each.columns["id"].high >= first]  # type: ignore
-        # What the replaced files held beside is written anew with it.
+        # What else the replaced files held is rewritten with it.
         first = min([first, *(index.files[path].columns["id"].low for path in touched)])  # type: ignore
         staged = (self.stage(run, range(first, number * STEP), number),)
         after = {path: each for path, each in index.files.items() if path not in touched}
@@ -88,7 +88,7 @@ class MergedLake(NumberedLake):
         assert self.storage().list(".dataspoc/staging") == []
 
     def check_readers_see_committed_rows(self, at_least: int) -> None:
-        """In the publishing moment a key may stand twice; none is ever missing."""
+        """At the moment of publishing, a key may be there twice; none is ever missing."""
         entry = last_committed(self.storage(), LAYOUT.runs)
         committed = entry.body["state"]["run"] if entry else 0
         rows = [
@@ -198,8 +198,8 @@ def test_a_target_that_dies_while_it_publishes_a_merge_is_finished_by_the_next_r
     left: dict[tuple[str, str], Path], call: str, place: str
 ) -> None:
     lake = Lake(left[call, place])
-    # What a merge reads of the dead run, the next one may find: its files without their index. Else
-    # it may be idle.
+    # What a merge reads of the dead run, the next one may find: its files without their index.
+    # Otherwise it may be idle.
     committed, merges = call != "create", call in ("create", "replace")
     lake.load(*(messages(SECOND) if merges else MESSAGES.values()))
     for stream in MESSAGES:

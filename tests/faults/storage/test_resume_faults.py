@@ -117,10 +117,7 @@ def test_a_fault_at_any_storage_call_of_a_run_that_discards_a_checkpoint_loses_a
 def test_runs_that_die_one_after_the_other_never_go_back(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    """Each one dies a little later.
-
-    The checkpoint that stands between them is never an older one.
-    """
+    """Each one dies a little later; the checkpoint between them is never an older one."""
     lake = ResumingLake(str(tmp_path), {})
     lake.sync()
     reached = [0]

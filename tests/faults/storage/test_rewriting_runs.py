@@ -1,5 +1,5 @@
-"""A run that changes its table's columns writes the files that stand anew: no fault loses or
-repeats a row.
+"""A run that changes its table's columns rewrites the existing files: no fault loses or repeats a
+row.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ class ChangedLake(SmallLake):
         return StagedFile(path, len(rows), len(data.getvalue()))
 
     def check_readers_see_committed_rows(self) -> None:
-        """While such a run publishes, rows may be there twice, as with an overwrite.
-
-        None is missing.
+        """While such a run publishes, rows may be there twice, as with an overwrite; none is
+        missing.
         """
         rows = self.rows("grows")
         assert set(range(self.published_bound())) <= set(rows)

@@ -53,9 +53,8 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
 def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    """The run dies right after its commit point.
-
-    Then the run that has to finish it has a fault as well.
+    """The run dies right after its commit point, then the run that has to finish it has a fault as
+    well.
     """
     before = SmallLake(f"{tmp_path}/before", {})
     first = before.sync()

@@ -51,9 +51,8 @@ def requests(proxy: Proxy, store: Store, passed: dict[type[Store], list[str]]) -
 
 
 def each_store(*faults: tuple[str, int], busy: tuple[tuple[str, int], ...]) -> pytest.MarkDecorator:
-    """These at every so many requests.
-
-    A busy store on S3 alone: test_object_storage has each store asked again.
+    """These faults occur every few requests; a busy store is only simulated on S3, because
+    test_object_storage retries each store.
     """
     cases = [(store, *fault) for fault in faults for store in ("s3", "google", "azure")]
     return pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""A vacuum dies, fails, or meets others who write: readers of kept versions and later runs never
-miss a file.
+"""A vacuum dies, fails, or meets other writers: readers of kept versions and later runs never miss
+a file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An Iceberg REST catalog for tests: the specification's routes that a writer needs, and its rules
 for commits.
 
-A commit is taken only if each of its requirements holds for the table as it stands, else the answer
-is 409. The tables are kept by PyIceberg's SQL catalog; a request may be answered late, or not at
-all (`lose_answers`).
+A commit is accepted only if each of its requirements holds for the current table, otherwise the
+answer is 409. The tables are kept by PyIceberg's SQL catalog; a request may be answered late, or
+not at all (`lose_answers`).
 """
 
 from __future__ import annotations

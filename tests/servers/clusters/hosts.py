@@ -36,9 +36,8 @@ class Network:
 
 @contextmanager
 def network(size: int, *, apart: bool = True) -> Iterator[Network]:
-    """So many hosts, removed at the end.
-
-    Addresses of this machine's loopback where it lets nobody make others.
+    """This many hosts, removed at the end; they are addresses of this machine's loopback if it
+    allows no others.
 
     Args:
         size: How many.

@@ -69,7 +69,7 @@ class Cluster:
     here: str = LOOPBACK
 
     def told(self) -> dict[str, Any]:
-        """What the master says of workers and applications."""
+        """What the master reports about workers and applications."""
         with urllib.request.urlopen(self.status, timeout=10) as answer:
             told: dict[str, Any] = json.load(answer)
             return told
@@ -79,9 +79,8 @@ class Cluster:
 def running(
     cores: int, memory: str, workers: int = WORKERS, *, hosts: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """A master and its workers, each with so much to give, and with a host of its own.
-
-    Ended at the end.
+    """A master and its workers, each with these resources and a host of its own; ended at the
+    end.
     """
     port, status, way = free_port(), free_port(), _way_apart()
     with tempfile.TemporaryDirectory(prefix="standalone-") as folder, ExitStack() as stack:
@@ -128,9 +127,8 @@ def _way_apart() -> list[str]:
 
 @contextmanager
 def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> Iterator[None]:
-    """One of Spark's daemons, with its folder and its log.
-
-    `way` gives it temporary files of its own.
+    """One of Spark's daemons, with its folder and its log; `way` gives it temporary files of its
+    own.
     """
     folder.mkdir()
     path = [SPARK / "conf", *SPARK.glob("jars/slf4j-api-*.jar"), SPARK / "jars" / "*"]
@@ -169,9 +167,8 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
 
 
 def _hidden(folder: Path) -> list[str]:
-    """Shell commands that put an empty folder in the place of the temporary files.
-
-    The programs that lie there stay.
+    """Shell commands that put an empty folder in the place of the temporary files; the programs
+    that are there stay.
     """
     temporary = Path(tempfile.gettempdir()).resolve()
     programs = [

@@ -1,4 +1,4 @@
-"""A secret shows nowhere, wherever in a config it stands."""
+"""A secret is shown nowhere, wherever in a config it is."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
 @pytest.mark.parametrize("url", IN_URLS)
 @given(secret=PLAIN)
 def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
-    """Neither as it stands there nor decoded."""
+    """Neither as it is written there nor decoded."""
     assume(secret not in url)
     for written in (secret, quote(secret + "é/@&?;#"), quote_plus(secret + " %")):
         with known_alone():

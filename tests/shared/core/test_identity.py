@@ -1,4 +1,4 @@
-"""A process as another one sees it: alive, dead, or not to be told."""
+"""A process as another one sees it: alive, dead, or unknown."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def entry(holder: Process, silent: timedelta) -> LockEntry:
 
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Process:
-    """Another user's process where /proc is mounted with hidepid: there is one with this id, no
-    more can be told.
+    """Another user's process where /proc is mounted with hidepid: there is one with this id, and
+    nothing else is known.
     """
 
     def kill(*_: object) -> None:

@@ -1,6 +1,5 @@
-"""Replication-key values.
-
-Nothing is lost between a database's text, a bookmark and a comparison.
+"""Replication-key values: nothing is lost between a database's text, a bookmark and a
+comparison.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The scratch folder: gone with its process, or with the next start after a kill.
-
-Never a living one's.
+"""The scratch folder is gone with its process, or with the next start after a kill; a living
+process's never is.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("grpc")
     monkeypatch.setenv(
         "SPARK_CONNECT_MODE_ENABLED", "1"
-    )  # set by PySpark, and taken back with this test
+    )  # set by PySpark, and reset with this test
     # PySpark by itself would ask for ten minutes, with ever longer waits in between.
     assert 0 < connect_session.RETRIES < 10
     monkeypatch.setattr(connect_session, "RETRIES", 1)
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_engine_in_the_same_words(spark: dict[str, str]) -> None:
-    """Whatever the cluster is, both programs say the same of who does the work, and of why."""
+    """Whatever the cluster is, both programs say the same about what does the work, and why."""
     url = {"jdbc_url": "jdbc:postgresql://host/shop"}
     lake = {"bucket": "lake", "pipeline": "shop"}
     for engine, says in WORDS.items():

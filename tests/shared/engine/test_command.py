@@ -1,6 +1,5 @@
-"""How the JVM is started: as `spark-submit` would, without asking it.
-
-And from an archive that fits.
+"""How the JVM is started: as `spark-submit` would, without asking it, and from an archive that
+fits.
 """
 
 from __future__ import annotations
@@ -75,9 +74,8 @@ def of_the_launcher(command: list[str]) -> list[str]:
 
 
 def settings(words: list[str]) -> set[str]:
-    """The settings among the arguments of the main class.
-
-    The JVM's own, which are in effect by then, aside.
+    """The settings among the arguments of the main class, except the JVM's own, which are in effect
+    by then.
     """
     pairs = {following for word, following in pairwise(words) if word == "--conf"}
     return {

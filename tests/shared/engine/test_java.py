@@ -48,9 +48,8 @@ def all_but_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, all_but_java: Path) -> Path:
-    """No JAVA_HOME, a PATH with every command but java, and before them a folder for one.
-
-    An empty cache.
+    """No JAVA_HOME, an empty cache, and a PATH with every command but java, and before them a
+    folder for one.
     """
     commands = tmp_path / "path"
     commands.mkdir()

@@ -22,7 +22,7 @@ def hold(event, arguments):
         inside.set()
         while not (outside.is_set() or "py4j.java_gateway" in repr(importlib._bootstrap._blocking_on)):
             outside.wait(0.01)
-        sys.setswitchinterval(60)  # the first thread goes on alone, up to where it looks
+        sys.setswitchinterval(60)  # the first thread continues alone, up to where it looks
 
 class Asked:
     # The lock; who waits for it is outside, and nobody need wait for it.

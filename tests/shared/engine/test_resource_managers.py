@@ -1,4 +1,4 @@
-"""What Kubernetes and YARN are given, as far as can be told without one: settings, the JVM's
+"""What Kubernetes and YARN are given, as far as can be seen without one: settings, the JVM's
 command, a pod.
 """
 

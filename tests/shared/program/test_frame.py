@@ -1,6 +1,5 @@
-"""The frame around both programs: signals, closed descriptors, shortages.
-
-Small programs in place of the two.
+"""The frame around both programs, with small programs in their place: signals, closed descriptors,
+shortages.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ def test_a_signal_raises_nothing_into_imports() -> None:
 
 
 def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> None:
-    """Raised right behind the taking of the process's lock, it would let the end of the JVM wait
-    for ever.
+    """Raised right after the process's lock is taken, it would let the end of the JVM wait
+    forever.
     """
     body = """
     import os, signal, subprocess
@@ -126,7 +125,9 @@ def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> Non
 
 
 def test_a_signal_in_the_same_breath_means_the_same() -> None:
-    """The clean-up tells that it has begun, and goes on although more signals come right then."""
+    """The clean-up reports that it has begun, and continues although more signals come right
+    then.
+    """
     body = """
     try:
         say("begun")

@@ -29,7 +29,8 @@ from singer_spark.program.progress import Progress
 
 ROUNDS, STREAMS = 40, 30
 COLUMNS, LINES = 90, 12
-# It says two lines, hands a token on, and goes on once the live lines stand again: the tap's part.
+# It prints two lines, passes a token on, and continues once the live lines are drawn again: the
+# tap's part.
 FEEDER = f"""
 import sys
 from singer_spark.core.stderr import claim_stderr
@@ -158,9 +159,8 @@ def live_lines(progress: Progress, width: int, most: int = 20) -> list[str]:
 
 
 def test_live_lines_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No number is cut short.
-
-    A long name loses its middle, and what is done shows no estimate and a stopped clock.
+    """No number is cut short, a long name loses its middle, and what is done shows no estimate and
+    a stopped clock.
     """
     now = [1_000.0]
     monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])

@@ -177,7 +177,7 @@ def test_a_row_for_each_pipeline_and_its_last_states_beside_it(
 
 
 def run(backend: StateBackend, sql: str, *values: Any) -> list[Any]:
-    """As a person does it, with the database's own tool."""
+    """As a user does it, with the database's own tool."""
     assert backend.uri is not None
     if backend.uri.startswith("sqlite"):
         with sqlite3.connect(backend.uri.removeprefix("sqlite:///")) as file:

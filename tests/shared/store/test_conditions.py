@@ -1,4 +1,6 @@
-"""Conditional writes: which stores can't be trusted with them, and what who takes the risk gets."""
+"""Conditional writes: which stores can't be trusted with them, and what a user that takes the risk
+gets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Parquet file's footer tells, without Arrow."""
+"""What a Parquet file's footer contains, read without Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One set of options for each store: what fsspec calls them, and what each engine is told."""
+"""One set of options for each store: what fsspec calls them, and what each engine gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket of each store behind a proxy, which tells what goes over the wire."""
+"""A bucket of each store behind a proxy, which reports what goes over the wire."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_a_restart_numbers_tables_anew(
 
 
 def read_without_lock(pipe: Pipe, cursor: pymysql.cursors.Cursor) -> None:
-    """Let a pipeline log in as a user who may not lock tables."""
+    """Let a pipeline log in as a user that may not lock tables."""
     database = pipe.config["schemas"][0]
     grants = (
         f"select on {database}.* to reader;\ngrant replication slave, replication client on "

@@ -45,7 +45,7 @@ create trigger i3 after delete on items for each row insert into changed (record
 
 @dataclass
 class Writers:
-    """Everybody who writes to the database; one transaction may stay open over runs."""
+    """All writers to the database; one transaction may stay open over several runs."""
 
     connect: Any
     chance: random.Random
@@ -80,9 +80,8 @@ class Writers:
         cursor.execute(*chance.choice(choices))
 
     def transaction(self, connection: pymysql.Connection) -> None:
-        """One that is committed or rolled back, with savepoints.
-
-        It fails where it would wait for an open one.
+        """A transaction that is committed or rolled back, with savepoints; it fails where it would
+        wait for an open one.
         """
         try:
             with connection.cursor() as cursor:

@@ -181,7 +181,7 @@ def test_a_table_that_goes_is_refused(server: MariaDB, tmp_path: Path, statement
         cursor.execute(statement)
         if "or replace" not in statement:
             cursor.execute("create table t (id int primary key)")
-        assert "dropped, made again or renamed" in refused(pipe)
+        assert "dropped, recreated or renamed" in refused(pipe)
 
 
 def test_xa_transactions_count_when_they_are_committed(server: MariaDB, tmp_path: Path) -> None:

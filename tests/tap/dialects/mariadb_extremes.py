@@ -179,7 +179,7 @@ def make_matrix(
                 _slot(native_type, value) for native_type, value in zip(types, given, strict=True)
             ]
             names = ", ".join(column(n) for n in range(len(types)))
-            # The shapes stand in the statement itself.
+            # The shapes are in the statement itself.
             bound = [v for v, slot in zip(given, slots, strict=True) if slot == "%s"]
             cursor.execute(
                 f"insert into matrix (n, {names}) values ({row}, {', '.join(slots)})", bound

@@ -165,7 +165,7 @@ def test_every_value_of_mariadb_is_the_same_in_parquet(
                     each and struct.unpack("f", struct.pack("f", each))[0]
                     for each in (truth, value)
                 )
-            # The text of a number tells -0.0 from 0.0.
+            # The text of a number distinguishes -0.0 from 0.0.
             if (value, repr(value)) != (truth, repr(truth)):
                 wrong.append((native_type, value, truth))
         assert [row[column(number)] for row in found].count(None) == len(found) - len(

@@ -49,9 +49,8 @@ def database(postgresql) -> Database:
 
 @pytest.fixture
 def table(database: Database):
-    """`table(type, values)` makes table t (id, v), a NULL at its end.
-
-    Gives the connection that reads it back.
+    """`table(type, values)` makes table t (id, v), with a NULL at its end, and returns the
+    connection that reads it back.
     """
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(

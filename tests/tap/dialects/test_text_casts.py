@@ -115,7 +115,7 @@ def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(
     spark: SparkSession,
 ) -> None:
     cases = [(name, value) for name, values in MISFITS.items() for value in values]
-    # All in one query: NULL stands for each error.
+    # All in one query, with NULL for each error.
     refused = [
         re.sub(r"raise_error\(concat\('column v: ', '.*?'\)\)", "NULL", cast(*each), flags=re.S)
         for each in cases

@@ -22,8 +22,8 @@ ROWS = {
     "d_keyless": [(n, f"row {n}") for n in range(3)],
 }
 KEYS = {"incremental_tables": ["b_indexed:k:integer", "c_unindexed:k:integer"], "slice_rows": 5}
-# Who goes on has a snapshot of its own, which a state tells where rows are looked for that were
-# committed late.
+# The run that continues has a snapshot of its own, which its state contains if late rows are looked
+# for.
 PUBLIC = {"stream_options": {"*": {"late_rows": "open"}}}
 PUBLIC_KEYS = {
     **KEYS,

@@ -8,7 +8,7 @@ import pytest
 from tap.extract.resumed_pipes import SCRIPT
 
 A_WHOLE = "public-a_whole"
-# What happens to a full table between a death and the run that goes on, and whether what was sent
+# What happens to a full table between a death and the run that continues, and whether what was sent
 # can be used.
 FATES = {
     "quiet": ("select 1", True),

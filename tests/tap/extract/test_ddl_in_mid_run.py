@@ -71,9 +71,8 @@ class Shop:
         return connection
 
     def run(self, happens: Callable[[], None] | str) -> str:
-        """What a run fails with in whose middle this happens.
-
-        Empty: it does not fail, and its state is saved.
+        """The error of a run if this happens in its middle; empty: it does not fail, and its state
+        is saved.
         """
 
         def executed() -> None:
@@ -160,7 +159,7 @@ def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
         it.pipe.forget()
         for change in ("alter table t alter id type bigint", "vacuum full t"):
             told = it.run(change)
-            assert "public.t was emptied or written anew" in told or "gave way" in told, change
+            assert "public.t was emptied or rewritten" in told or "gave way" in told, change
             assert told.startswith("TAP-028 stream public-t: ")
             assert "run again" in told
         assert it.run("alter table t rename v to x") != ""
@@ -270,9 +269,9 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
         (PARTITIONS, NAMED, "create table t3 partition of t default; insert into t values (20000, "
             "'new')", ""),
         (VIEWS, NAMED, "truncate b", "public.b was emptied"),
-        (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was defined anew"),  # noqa: E501
-        (VIEWS, QUERY, "refresh materialized view m", "public.m was emptied or written anew"),
-        (VIEWS, MATERIALIZED, "refresh materialized view m", "public.m was emptied or written anew"),  # noqa: E501
+        (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was redefined"),  # noqa: E501
+        (VIEWS, QUERY, "refresh materialized view m", "public.m was emptied or rewritten"),
+        (VIEWS, MATERIALIZED, "refresh materialized view m", "public.m was emptied or rewritten"),
         (VIEWS, MATERIALIZED, "truncate b", ""),
         (ROWS.format(n=10_000), NAMED, "drop table t; create table t (id integer, v text)", "public.t was dropped"),  # noqa: E501
         (

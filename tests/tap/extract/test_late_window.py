@@ -130,9 +130,8 @@ def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> Non
 
 
 def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
-    """Up to `MAX_WINDOW_HASHES` rows are known one by one.
-
-    Beyond, the neighbours of a late row come again.
+    """Up to `MAX_WINDOW_HASHES` rows are known one by one; beyond that, the neighbours of a late
+    row come again.
     """
     rows = MAX_WINDOW_HASHES + 50
     run(
@@ -214,7 +213,7 @@ def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
-    """Every version that stood still at a run came once (a slice of
+    """Every version that was unchanged at a run came once (a slice of
     `tests/storms/late_commits.py`).
     """
     del spark

@@ -1,4 +1,4 @@
-"""A run that died goes on behind its last STATE: what was sent before is not sent again, and
+"""A run that died is continued after its last STATE: what was sent before is not sent again, and
 nothing is skipped.
 """
 
@@ -35,7 +35,7 @@ def every_death_is_continued(pipe, whole, one_of=1):
         assert rest.extents == whole.extents, number
         if rest.restarted:
             continue
-        # So a run that goes on may die as well, as often as it likes.
+        # So a run that continues may die as well, as often as it likes.
         assert unsealed(rest.states[1:]) == unsealed(
             whole.states[number + 1 :] or whole.states[-1:]
         ), number
@@ -72,7 +72,7 @@ CHANGES = """
 
 def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothing(postgres_pipe):
     settings = {**PUBLIC_KEYS, "tables": ["b_*", "c_*"]}
-    # The tables are made anew for each death, so by their writers all rows would be newer than the
+    # The tables are recreated for each death, so by their writers all rows would be newer than the
     # run that died.
     pipe, database = postgres_pipe(SCRIPT, **settings)
     whole = pipe.run()
@@ -88,7 +88,7 @@ def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothin
 
         assert (rest.start, news.start) == ("resume", "saved")
         # Rows without key come on every run: they count once for the run that died and the one that
-        # went on.
+        # continued it.
         arrived = (
             before.rows
             + rest.rows
@@ -152,7 +152,7 @@ def test_a_boundary_of_buckets_is_whole_over_two_runs(sqlite_pipe, index):
     pipe.save(rest.final)
     news = pipe.run().ids("t")
     # The row that was sent before it changed comes with its bucket; the tie was read by the run
-    # that went on.
+    # that continued.
     assert 5 in news
     assert 9999 not in news
     assert len(news) < count / 50

@@ -1,4 +1,4 @@
-"""When a dead run is continued, and when a run starts anew instead and says so."""
+"""When a dead run is continued, and when a run starts over instead and says so."""
 
 import json
 import logging
@@ -67,7 +67,7 @@ def test_a_run_that_continues_another_says_which_and_how_much_is_there(dead, cap
 
     (line,) = [text for text in caplog.messages if "continuing" in text]
     assert f"run {dead.killed_run}" in line
-    assert "10 rows of 1 stream(s) are there already, 0 of them complete" in line
+    assert "10 rows of 1 stream(s) are already there, 0 of them complete" in line
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_damaged_checkpoint_is_a_warning_and_a_new_start(dead, caplog, damage)
 
     assert begun(dead) == "first"
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "starting anew" in warning.getMessage()
+    assert "starting over" in warning.getMessage()
 
 
 def test_a_checkpoint_of_a_newer_format_is_an_error(dead):

@@ -1,6 +1,5 @@
-"""A run that may take so many rows or minutes ends well behind a whole slice.
-
-The next one goes on there.
+"""A run that may take this many rows or minutes ends well after a whole slice, and the next one
+continues there.
 """
 
 from __future__ import annotations

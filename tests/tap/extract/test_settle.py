@@ -1,6 +1,5 @@
-"""`settle_seconds`: rows that are too young, by the database's clock, are left for the next run.
-
-So is the future.
+"""`settle_seconds`: rows that are too young, by the database's clock, are left for the next run,
+and so are rows of the future.
 """
 
 from __future__ import annotations

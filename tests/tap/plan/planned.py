@@ -59,9 +59,8 @@ def key(found: StreamPlan) -> tuple[str, str | None]:
 def catalog(
     *tables: Table, root: dict | None = None, deselect: tuple[str, ...] = (), **config: Any
 ) -> dict[str, Any]:
-    """The discovered catalog as somebody edited it: `root` is laid over each stream's metadata.
-
-    None removes.
+    """The discovered catalog as a user edited it: `root` overrides each stream's metadata, and None
+    removes a value.
     """
     made = copy.deepcopy(catalog_of(tables or (table(),), settings_of(**config)))
     for stream in made["streams"]:

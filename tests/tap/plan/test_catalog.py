@@ -1,4 +1,4 @@
-"""The catalog: what it shows of streams, and what somebody who edited it has said by it."""
+"""The catalog: what it shows of streams, and what a user has set by editing it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_globs_choose_columns_and_those_of_keys_always_come_which_is_told_once(
     key = {"replication_key": "updated_at"}
     assert taken({"columns": ["cost"], **key}) == ["id", "updated_at", "cost"]
     assert caplog.messages == [
-        "columns of keys always come, though `columns` or `exclude_columns` leaves them out: "
+        "columns of keys are always sent, although `columns` or `exclude_columns` leaves them out: "
         "public-orders (id, updated_at)"
     ]
 

@@ -25,9 +25,8 @@ NEWS = [
 
 
 def life_of_a_pipeline(pipe, execute, prefix):
-    """First run, idle run, new rows at the boundary and a changed one, idle again.
-
-    On any database.
+    """First run, idle run, new rows at the boundary and a changed one, idle again; on any
+    database.
     """
     ties, keyless, plain = f"{prefix}ties", f"{prefix}keyless", f"{prefix}plain"
 

@@ -38,7 +38,7 @@ VALUES = ["\\'; DROP TABLE y; --", "'; DROP TABLE y; --", "\\", "''", "${x}", "?
 
 @pytest.fixture
 def database(postgresql: Any) -> Any:
-    """A database in which a backslash is an escape in any literal, for those who rely on the
+    """A database in which a backslash is an escape in any literal, for users that rely on the
     default.
     """
     database = postgresql.new_database()

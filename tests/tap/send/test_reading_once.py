@@ -42,7 +42,7 @@ def test_an_unindexed_key_costs_one_scan_beside_the_upper_bound(postgres):
 
 
 def scans(database):
-    # A session tells its counts when it ends.
+    # A session reports its counts when it ends.
     while database.execute(OTHERS).fetchone() != (0,):
         pass
     database.execute("select pg_stat_force_next_flush()")

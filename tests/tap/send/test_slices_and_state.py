@@ -1,5 +1,5 @@
-"""Many slices: STATE after each speaks only of rows that were sent, and a run may go on from any of
-them.
+"""Many slices: the STATE after each only covers rows that were sent, and a run may continue from
+any of them.
 """
 
 from collections import Counter
@@ -51,8 +51,8 @@ def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
     for sent, state in seen[1:-2]:
         value = state["bookmarks"]["t"]["replication_key_value"]
         below = Counter(number for number, key in enumerate(keys) if key < value)
-        # Inside of a large group the bookmark stands at the group, and the progress beside it says
-        # how far.
+        # Inside a large group, the bookmark is at the group, and the progress beside it says how
+        # far.
         assert {keys[number] for number in sent - below} <= {value}
         assert sent & below == below
         whole_groups += [(sent, state)] if sent == below else []

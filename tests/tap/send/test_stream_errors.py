@@ -1,6 +1,5 @@
-"""What goes wrong with one stream is one line with its name.
-
-Nothing is sent in silence of what was not asked for.
+"""What goes wrong with one stream is one line with its name; nothing that was not requested is sent
+silently.
 """
 
 from __future__ import annotations

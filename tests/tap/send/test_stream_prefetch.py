@@ -1,4 +1,4 @@
-"""Many streams: the next ones are read while one is sent, and nobody can tell by what is sent."""
+"""Many streams: the next ones are read while one is sent, and what is sent does not show that."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def config_of(folder: Path, **settings: Any) -> dict[str, Any]:
 
 
 def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{number:02d}") -> None:
-    """Streams one after another, each SCHEMA before its rows, and no STATE ahead of what stands
-    before it.
+    """Streams one after another, each SCHEMA before its rows, and no STATE ahead of what precedes
+    it.
     """
     seen: list[str] = []
     greatest: dict[str, int] = {}
@@ -83,8 +83,8 @@ def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{nu
             greatest[name] = max(greatest.get(name, 0), message["record"]["k"])
         else:
             for name, bookmark in message["value"]["bookmarks"].items():
-                # All rows below a bookmark stand before it, at its own value as many as its
-                # boundary knows.
+                # All rows below a bookmark precede it, and at its own value as many as its boundary
+                # knows.
                 number = int(name[-2:])
                 value, at_value = bookmark["replication_key_value"], bookmark["boundary"]["rows"]
                 below = sum(number * 100 + n // 2 < value for n in range(rows_of(number)))

@@ -52,9 +52,8 @@ def run(database: MariaDatabase, *statements: str) -> None:
 
 
 def counted(last: int, first: int = 1) -> str:
-    """A table `s` of whole numbers, in the column `seq`.
-
-    MariaDB's `seq_1_to_9` is unknown to MySQL.
+    """A table `s` of whole numbers, in the column `seq`, because MariaDB's `seq_1_to_9` is unknown
+    to MySQL.
     """
     return f"json_table('{list(range(first, last + 1))}', '$[*]' columns (seq int path '$')) s"
 

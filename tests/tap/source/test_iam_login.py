@@ -1,5 +1,5 @@
-"""A login of AWS instead of a password: the token is what RDS wants, and is made anew before it
-runs out.
+"""A login of AWS instead of a password: the token is what RDS wants, and is renewed before it
+expires.
 """
 
 from __future__ import annotations

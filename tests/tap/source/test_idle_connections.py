@@ -1,6 +1,5 @@
-"""Readers' connections.
-
-Many tables are read over few, and none is kept that could hold others up.
+"""Readers' connections: many tables are read over few, and none is kept that could hold others
+up.
 """
 
 from __future__ import annotations

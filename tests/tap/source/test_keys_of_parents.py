@@ -1,4 +1,4 @@
-"""Keys that do not tell rows apart, or have several texts, and types that are only named like
+"""Keys that do not distinguish rows, or have several texts, and types that are only named like
 others.
 """
 
@@ -39,8 +39,8 @@ def schemas(messages: list[JSON]) -> dict[str, JSON]:
 def test_the_key_of_a_parent_is_no_key(
     postgresql: PostgreSQL, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Rows of a table and its heirs are all sent, without a key, and without a claim that a column
-    has no NULL.
+    """Rows of a table and its child tables are all sent, without a key, and without a claim that a
+    column has no NULL.
     """
     with filled(postgresql, PARENT) as (database, _), caplog.at_level(logging.INFO):
         settings: JSON = {"tables": ["parent", "alone", "parted"], "slice_rows": 2}

@@ -1,6 +1,5 @@
-"""JDBC URLs of PostgreSQL in libpq's words, as pgjdbc reads them.
-
-What only the JDBC driver knows is refused.
+"""JDBC URLs of PostgreSQL in libpq's words, as pgjdbc reads them; what only the JDBC driver knows
+is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What a run may ask of a database at a time.
-
-Its connections, and how long a statement may take.
+"""What a run may ask of a database at a time: its connections, and how long a statement may
+take.
 """
 
 from __future__ import annotations

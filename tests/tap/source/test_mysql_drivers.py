@@ -1,6 +1,5 @@
-"""MySQL by MariaDB's driver and by its own.
-
-Encryption in the words of either, and the same rows.
+"""MySQL by MariaDB's driver and by its own: encryption in the words of either, and the same
+rows.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds
 from tap_spark_jdbc.source.queries import described_queries
 
-# A comment that would swallow what stands behind it, quotes that hold its signs, a semicolon at the
+# A comment that would swallow what follows it, quotes that contain its signs, a semicolon at the
 # end.
 HOSTILE = """
     select o.id, o.price, o.at, c.name as "the ""name"" -- so", '-- ;''' as mark, coalesce(o.at, o.made) as changed

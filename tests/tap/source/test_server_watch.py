@@ -1,4 +1,4 @@
-"""No connection waits for ever for a server that is gone, and none is taken from a slow query."""
+"""No connection waits forever for a server that is gone, and none is taken from a slow query."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wired(
         alive = replace(source.source.dialect.alive, properties=HASTE[kind])
         source.source = replace(source.source, dialect=replace(source.source.dialect, alive=alive))
         yield wire, source
-    # The relay is gone, and with it whoever waited.
+    # The relay is gone, and with it all that waited.
     source.close()
 
 

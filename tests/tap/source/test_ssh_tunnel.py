@@ -1,5 +1,5 @@
-"""The tunnel, on a real OpenSSH server: who is let in, whose host key counts, what becomes of a
-dropped connection.
+"""The tunnel, on a real OpenSSH server: which logins are accepted, which host keys count, what
+becomes of a dropped connection.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Runs whose batches the columnar reader writes: a shop with ties at its bookmark, and who made
-what was sent.
+"""Runs whose batches the columnar reader writes: a shop with ties at its bookmark, and which reader
+made what was sent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""PostgreSQL: a run that finds nothing new asks the database and reads no row.
-
-No change is missed for it.
+"""PostgreSQL: a run that finds nothing new asks the database and reads no row, but misses no
+change.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ def test_of_a_large_group_at_the_bookmark_what_changed_comes_alone(source: Sourc
 
 
 def test_identical_twins_at_the_bookmark_come_once_each(source: Source) -> None:
-    """Without a primary key nothing but its writer tells the second of two equal rows from the
+    """Without a primary key, only its writer distinguishes the second of two equal rows from the
     first.
     """
     source.database.execute("alter table t drop constraint t_pkey")

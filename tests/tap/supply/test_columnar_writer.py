@@ -1,6 +1,5 @@
-"""The columnar reader.
-
-The rows, bookmarks and refusals of JDBC, whichever of the two comes next.
+"""The columnar reader has the rows, bookmarks and refusals of JDBC, whichever of the two comes
+next.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
     moved: list[int] = []
 
     def moving(self: Any, *given: Any) -> Any:
-        # What is written anew lies behind all others, where a slice has yet to be read.
+        # What is rewritten comes after all others, where a slice has yet to be read.
         connection.execute("update heap set v = 'moved' where id <= 50")
         moved.append(1)
         return whole(self, *given)

@@ -489,9 +489,8 @@ def started_tap(
 def test_kill_9_leaves_no_process_and_no_half_result(
     shop: MariaDatabase, tmp_path: Path, victim: str
 ) -> None:
-    """The kernel ends the child with the tap.
-
-    The library would wait for a silent server for ever.
+    """The kernel ends the child with the tap; the library would wait forever for a silent
+    server.
     """
     execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
     with started_tap(shop, tmp_path, "slow") as tap:
@@ -525,7 +524,7 @@ def test_a_process_that_dies_after_rows_were_sent_fails_the_run_and_blames_no_va
         os.kill(reader.pid, signal.SIGKILL)
         errors = tap.stderr.read().decode()
         assert tap.wait(timeout=60) == 1
-    assert "ConnectorX's process ended without a word (signal 9); set reader to jdbc" in errors
+    assert "ConnectorX's process ended silently (signal 9); set reader to jdbc" in errors
     assert "type_overrides" not in errors
 
 

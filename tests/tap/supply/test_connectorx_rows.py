@@ -139,9 +139,8 @@ def test_late_rows(
     rows: int,
     batches: bool,
 ) -> None:
-    """A late row comes once whichever reader makes the bookmark and reads from it.
-
-    Of many rows, with its bucket.
+    """A late row comes once, whichever reader makes the bookmark and reads from it; among many
+    rows, it comes with its bucket.
     """
     monkeypatch.setattr(columnar_source, "FEW_ROWS", 0)
     database = mariadb.new_database()

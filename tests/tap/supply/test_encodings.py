@@ -173,7 +173,7 @@ def test_changes_from_the_log_are_utf_8_in_any_encoding(
 def test_bytes_that_are_no_text_are_never_written(
     postgresql: PostgreSQL, tmp_path: Path, kind: str
 ) -> None:
-    """A text that is not UTF-8 is an error that names stream, column and way out, and no file or
+    """A text that is not UTF-8 is an error that names stream, column and what to do, and no file or
     line has it.
     """
     database = encoded(postgresql, "SQL_ASCII").new_database()

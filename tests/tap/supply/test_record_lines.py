@@ -98,7 +98,7 @@ def of_row(value: Any) -> str:
 
 
 def parsed(value: Any, kind: pa.DataType) -> str:
-    """The `repr` of the value that a member of a record stands for."""
+    """The `repr` of the value that a member of a record represents."""
     if value is None:
         return "None"
     if pa.types.is_list(kind):

@@ -131,7 +131,7 @@ def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
         assert fetched[0] == FIRST_FETCH_SIZE
         assert fetched[-1] * 30_000 <= 100_000
     else:
-        # What leaves while it is read can't be read anew: it comes few rows at a time from the
+        # What is sent while it is read can't be read again, so it comes few rows at a time from the
         # first one on.
         assert fetched == [SCAN_FETCHED]
 

@@ -46,7 +46,7 @@ COLUMNS = {
 
 @dataclass
 class Writers:
-    """Everybody who writes to the database."""
+    """All writers to the database."""
 
     dsn: str
     chance: random.Random
@@ -91,9 +91,8 @@ class Writers:
             connection.execute(*chance.choice(choices))  # type: ignore[call-overload]
 
     def transaction(self, connection: psycopg.Connection) -> None:
-        """One that is committed or rolled back, with savepoints.
-
-        It fails where it would wait for an open one.
+        """A transaction that is committed or rolled back, with savepoints; it fails where it would
+        wait for an open one.
         """
         with suppress(psycopg.errors.LockNotAvailable), connection.transaction() as outer:
             for _ in range(self.chance.randrange(1, 6)):
@@ -115,7 +114,7 @@ class Writers:
             self.end(self.open.pop(0))
 
     def leave_open(self) -> None:
-        """A transaction that goes on over runs."""
+        """A transaction that continues over several runs."""
         connection = psycopg.connect(self.dsn)
         connection.execute("SET lock_timeout = '50ms'")
         try:

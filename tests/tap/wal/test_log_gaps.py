@@ -29,7 +29,7 @@ def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_thr
     monkeypatch: pytest.MonkeyPatch,
     by_superuser: bool,
 ) -> None:
-    """However often the run is tried, and whoever published the table."""
+    """However often the run is tried, and whichever user published the table."""
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
         pipe,
         connection,
@@ -47,7 +47,7 @@ def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_thr
             late.commit()
         connection.execute("insert into items values (2)")
         assert committed(pipe).ids("public-items") == {1: 1, 2: 1}
-        # That holds for the time to come: who writes now is in the log.
+        # That holds from now on: what is written now is in the log.
         with other(connection) as late:
             late.execute("insert into items values (3)")
             assert pipe.run(full=True).ids("public-items") == {1: 1, 2: 1}
@@ -186,7 +186,7 @@ def test_rows_that_the_log_names_by_another_key_are_refused_whatever_wrote_the_b
         connection.execute("delete from orders where id = 1")
         connection.execute("alter table orders rename id to number")
         line = refused(pipe)
-        assert "key number is not what the log names older rows by" in line
+        assert "key number is not the key by which the log identifies older rows" in line
         assert "--full" in line
         pipe.save(pipe.run(full=True).final)
         connection.execute("delete from orders where number = 2")
@@ -203,7 +203,7 @@ def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
         assert "'0/' is not a position in the log" in refused(pipe)
         whole = pipe.run(full=True)
         assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
-        # Nor does what goes on after its death.
+        # Nor does the run that continues after its death.
         assert pipe.resumed(whole.until(1)).start == "resume"
         pipe.save(whole.final)
         connection.execute("insert into orders values (9)")

@@ -81,9 +81,8 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
 def test_a_first_run_that_died_goes_on_in_table_and_log(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, death: int
 ) -> None:
-    """Whatever changed in between.
-
-    What a table had when it was read does not come again from the log.
+    """Whatever changed in between, what a table had when it was read does not come again from the
+    log.
     """
     lake = Lake()
     with filled(postgresql, TABLES) as (database, connection):

@@ -1,4 +1,4 @@
-"""What is asked of server and table, what a lost position is told as, and in which order changes
+"""What is required of server and table, how a lost position is reported, and in which order changes
 come.
 """
 
@@ -143,7 +143,7 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(
             "select pg_create_logical_replication_slot(current_database(), 'pgoutput')",
             "behind its bookmark",
         ),
-        ("drop table orders; " + TABLE, "dropped and made anew"),
+        ("drop table orders; " + TABLE, "dropped and recreated"),
         (
             "alter publication \"the tap's\" drop table orders; update orders set note = 'missed';"
             'alter publication "the tap\'s" add table orders',
@@ -221,7 +221,7 @@ def test_what_a_transaction_had_open_at_the_first_run_comes_once(
 def test_a_slot_that_is_still_being_made_is_waited_for(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tap that was killed leaves a session that goes on with what it was asked."""
+    """A tap that was killed leaves a session that continues with what it was asked."""
     script = (
         TABLE
         + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = '
@@ -274,7 +274,7 @@ def test_truncate_and_new_columns_come_where_they_happened(
             *[("RECORD", version)] * 2,
         ]
         assert [each.get("extra") for each in records(sent)] == [None, None, 5]
-        # What goes on after a death knows of it.
+        # The run that continues after a death knows of it.
         connection.execute("truncate orders")
         connection.execute("insert into orders values (7, 'last', null, 1)")
         dead = pipe.run()

@@ -148,7 +148,7 @@ def test_a_partition_that_is_attached_with_rows_is_refused_and_one_that_goes_is_
         assert "--full" in line
         # So says what `status` asks, before a run fails by it.
         tap = pipe.tap()
-        assert f"can't go on: {line}" in describe(tap)
+        assert f"can't continue: {line}" in describe(tap)
         tap.database.close()
         assert 401 in pipe.run(full=True).ids("public-orders")
         pipe.save(before or {})

@@ -21,7 +21,7 @@ from tap_spark_jdbc.wal.slot import LogSlot
 
 @pytest.fixture
 def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection[Any]]]:
-    """The slot of a user who may only read, and a superuser's connection."""
+    """The slot of a user that may only read, and a superuser's connection."""
     with filled(postgresql, "create table orders (id int primary key)") as (database, connection):
         user = f"Reader {database.name}"
         connection.execute(
@@ -124,7 +124,7 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_through(
     older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An old minor version would go on with what it remembers of the transaction that wrote
+    """An old minor version would continue with what it remembers of the transaction that wrote
     before.
     """
     with filled(older_postgresql, "create table orders (id int primary key)") as (

@@ -56,7 +56,7 @@ def folders(lake: Lake, stream: str = "s") -> set[str]:
 
 
 def seen(spark: Any, table: Path, columns: str, said: dict[str, pa.DataType]) -> Rows:
-    """The rows on which all readers agree that are told the types of what folders say."""
+    """The rows on which all readers agree that know the types of the values in folder names."""
     kinds = {
         pa.string(): ("STRING", "VARCHAR"),
         pa.int64(): ("LONG", "BIGINT"),

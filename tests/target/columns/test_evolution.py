@@ -138,7 +138,7 @@ def test_whichever_schema_comes_first_the_types_are_the_same(both: tuple[Struct,
 
 
 def in_order(old: LakeType, new: LakeType) -> bool:
-    """Whether the members that were there stand first, in their order."""
+    """Whether the members that were there come first, in their order."""
     if isinstance(old, Struct) and isinstance(new, Struct):
         first = list(new.types)[: len(old.fields)]
         return first == list(old.types) and all(

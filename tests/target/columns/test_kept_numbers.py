@@ -1,5 +1,5 @@
 """Tables of an earlier version, whose columns of numbers have other types than they would get
-today, go on.
+today, continue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Deeply nested objects and arrays.
-
-JSON text from a depth on, in tables that every reader opens.
+"""Deeply nested objects and arrays become JSON text from a depth on, in tables that every reader
+opens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Columns of text: what came is there as it came, whatever way it took.
-
-What was a number before has one spelling.
+"""Columns of text: what came is there as it came, whatever way it took; what was a number before
+has one spelling.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What kind of value a replication key has, told by what was saved of it, and values that people
-give.
+"""What kind of value a replication key has, according to what was saved of it, and values that
+users give.
 """
 
 from __future__ import annotations

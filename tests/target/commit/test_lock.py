@@ -140,7 +140,7 @@ def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_p
 
 
 def test_a_contender_that_comes_too_late_takes_nothing_from_a_later_holder(tmp_path: Path) -> None:
-    """It saw generation 1 given up, slept, and creates generation 2 when 3 is held and 2 long
+    """It saw generation 1 released, slept, and creates generation 2 when 3 is held and 2 long
     gone.
     """
     storage = Storage(str(tmp_path))
@@ -212,7 +212,7 @@ def test_a_reused_process_id_does_not_count_as_the_holder() -> None:
 
 
 def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Path) -> None:
-    """Links stand for a disk that folds case."""
+    """Links simulate a disk that folds case."""
     storage = Storage(str(tmp_path))
     take_lock(storage, LAYOUT, NO_BEATS).release()
     for kind in ("locks", "runs"):

@@ -72,7 +72,7 @@ def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> No
 def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would ask for ever."""
+    """Otherwise it would ask forever."""
     create = Storage.create
     monkeypatch.setattr(
         Storage,

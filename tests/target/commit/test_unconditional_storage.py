@@ -29,7 +29,7 @@ LAYOUT = Layout("test")
 
 @pytest.fixture(scope="module")
 def loose(moto: S3) -> Iterator[Proxy]:
-    """S3 as a store serves it that knows no conditions and silently writes over what stands."""
+    """S3 as served by a store that knows no conditions and silently overwrites what is there."""
     with running(moto.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
         yield proxy
 

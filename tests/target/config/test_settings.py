@@ -174,9 +174,8 @@ def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(
 
 @pytest.mark.parametrize("given", ["60", Decimal("60"), "60.0", "6e1", 60])
 def test_number_from_the_environment(given: object) -> None:
-    """A number may come as text, from a variable, or as the exact number of the SDK's JSON.
-
-    A clock takes it.
+    """A number may come as text, from a variable, or as the exact number of the SDK's JSON; a clock
+    accepts it.
     """
     config = {"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given}
     assert (

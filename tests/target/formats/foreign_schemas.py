@@ -27,9 +27,8 @@ def fields(lake: DeltaLake) -> dict[str, Any]:
 
 
 def rewrite_schema(lake: DeltaLake, change: Any, **details: Any) -> None:
-    """A version in which someone else says something else of the columns.
-
-    `change` gets them as a list.
+    """A version in which someone else describes the columns differently; `change` gets them as a
+    list.
     """
     found = lake.table("s")
     said = json.loads(found.schema().to_json())

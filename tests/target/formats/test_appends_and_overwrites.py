@@ -1,6 +1,5 @@
-"""Tables that keep every run, and those that have the last one alone.
-
-And which of them a stream gets.
+"""Tables that keep every run, those that only have the last one, and which of them a stream
+gets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A table that gets a small file a run stays one of few files where runs join them.
-
-Else `status` names it.
+"""A table that gets a small file a run keeps few files if runs join them; otherwise `status` names
+it.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: Compact
 
 
 def test_folders_of_two_spellings_are_joined_apart() -> None:
-    """Files of one partition in folders of two spellings are joined apart and told by their
+    """Files of one partition in folders of two spellings are joined apart and recorded by their
     parts.
     """
     files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]

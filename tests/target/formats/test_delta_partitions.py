@@ -78,7 +78,7 @@ def test_whatever_text_partitions_a_delta_table_its_readers_get_it_back_and_find
         assert scan.filter(is_it).select("id", "c").collect().rows() == [(n, text)]
     folders = {path.parent.name for path in (lake.folder / "raw/s").rglob("*.parquet")}
     assert {f"c={quote(text, safe='')}" for text in HOSTILE if text and len(text) < 100} <= folders
-    # What the folders say stands nowhere else.
+    # What the folders say is nowhere else.
     assert all(
         "c" not in json.loads(each["stats"])["nullCount"] for each in actions(lake, 0, "add")
     )
@@ -225,7 +225,7 @@ def test_a_delta_table_that_others_partitioned_anew_is_not_written_as_it_was(
     )
     write_deltalake(lake.table("s"), theirs, mode="append")
     storage = Storage(str(lake.folder))
-    # The run lays the table out anew, and their new file does not say the new partitions.
+    # The run changes the table's layout, and their new file does not have the new partitions.
     with pytest.raises(StorageError, match=r"LAKE-085 .*RESTORE TABLE"):
         publish_commit(storage, moving)
     write_deltalake(

@@ -65,7 +65,7 @@ def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream
     texts = ("2026", "2026-11", "2026-11-22", "2026-11-22-00")
     assert said(lake, 1, "add") == [dict(zip(MADE, texts, strict=True))]
     assert ("metaData" in kinds(lake, 0), "metaData" in kinds(lake, 1)) == (True, False)
-    # The time stays in the files, and the log tells its bounds; readers find the files of a day.
+    # The time stays in the files, and the log has its bounds; readers find the files of a day.
     assert "t" in json.loads(actions(lake, 1, "add")[0]["stats"])["maxValues"]
     assert (
         len(lake.table("s").file_uris(file_pruning_predicate=[("t_day", "=", "2026-11-22")])) == 1
@@ -74,7 +74,7 @@ def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream
     for id, year, _, day, _ in expected:
         of_day = polars.col("t_day").eq_missing(day) & polars.col("t_year").eq_missing(year)
         assert scan.filter(of_day).select("id").collect().rows() == [(id,)]
-    # A column of the stream that comes later stands before them; one of such a name is refused.
+    # A column of the stream that comes later is placed before them; one of such a name is refused.
     load(
         lake,
         UNITS,

@@ -1,4 +1,4 @@
-"""Rows that are gone from the source: the target is told the keys that are there, and deletes the
+"""Rows that are gone from the source: the target gets the keys that are there, and deletes the
 others.
 """
 
@@ -333,7 +333,7 @@ def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_t
     checkpoint = lake.checkpoint()
     assert checkpoint is not None
     assert set(checkpoint.target["streams"]) == {"s"}
-    # As our tap does: the records go on, the keys begin anew.
+    # As our tap does: the records continue, the keys begin again.
     opening = {"type": "STATE", "final": False, "start": "resume", "value": checkpoint.state}
     rest = [
         items(),

@@ -47,7 +47,7 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
         broken.sync(broken.storage(wrap), dead)
 
     for broken in fault_sweep(lake, join, fault, check=check):
-        # In the moment of the change a plain file's rows may stand twice.
+        # At the moment of the change, a plain file's rows may be there twice.
         seen = sorted(set(broken.ids()) if table_format == PARQUET else broken.ids())
         assert seen in (list(range(1, few + 2)), list(range(1, few + 3)))
         broken.sync()

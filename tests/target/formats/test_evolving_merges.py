@@ -101,7 +101,7 @@ def test_a_key_may_become_text(lake: Lake, seen) -> None:
 def test_the_last_received_wins_across_schemas_of_one_run(
     lake: Lake, seen, method: str, metadata: bool
 ) -> None:
-    """Lines are Spark's or jsonschema's (1.0), so rows say where they stood in their batch."""
+    """Lines are Spark's or jsonschema's (1.0), so rows say where they were in their batch."""
     first = items(method, id=INT, a=INT, o=OBJECT)
     second = items(method, id=INT, o=OBJECT, a=BIGINT, b=TEXT)
     turns: list[JSON] = []

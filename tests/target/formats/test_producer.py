@@ -1,6 +1,5 @@
-"""What is relied on of PyIceberg that is not public.
-
-Should a new version lack it, this names it.
+"""What this project relies on in PyIceberg that is not public; if a new version lacks it, this
+names it.
 """
 
 from __future__ import annotations

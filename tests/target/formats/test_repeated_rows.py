@@ -19,9 +19,8 @@ every_format = pytest.mark.parametrize("lake", ["parquet", "delta", "iceberg"], 
 
 @every_format
 def test_repeated_row_is_left_out(lake: Lake) -> None:
-    """By its whole content, from the key on that the SCHEMA names.
-
-    Others are versions of their own.
+    """It is recognised by its whole content, from the key on that the SCHEMA names; others are
+    versions of their own.
     """
     lake.load(items("append-only"), item(1, 1, "a"), item(2, 5, "b"), item(3, 7, None))
     again = items("append-only", **{"x-sent-since": 5})

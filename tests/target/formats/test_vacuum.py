@@ -245,7 +245,7 @@ def test_old_journals_go_but_for_those_that_a_start_may_ask(lake: VacuumedLake) 
     assert lake.command("vacuum", "--dry-run")["journals"]["files"] == 0
     done = lake.command("vacuum", "--older-than", "0s")
     assert done["journals"]["files"] == 2
-    # The run that was taken for dead can't commit, should it only have slept.
+    # The run whose lock expired can't commit, should it only have slept.
     assert lake.journals() == [saved, rolled_back, last, done["run_id"]]
     assert {stateless, failed} & set(lake.journals()) == set()
     assert lake.command("state", "show")["run_id"] == saved

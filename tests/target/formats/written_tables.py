@@ -1,4 +1,4 @@
-"""Tables whose files are written as they are told, and rows for them."""
+"""Tables whose files are written as requested, and rows for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def noise(size: int, seed: int) -> str:
 
 
 class Tables:
-    """Tables whose files are written as they are told, a run each."""
+    """Tables whose files are written as requested, a run each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class Tables:
         )
 
     def ids(self, table: str = "raw/s") -> list[int]:
-        """In the order of age, as the order of names tells it."""
+        """In the order of age, as the order of names shows it."""
         return [
             id for path in self.files(table) for id in pq.ParquetFile(path).read()["id"].to_pylist()
         ]

@@ -1,4 +1,4 @@
-"""Stream maps and flattening: what they can't map is told, never left out."""
+"""Stream maps and flattening: what they can't map is reported, never left out."""
 
 from __future__ import annotations
 

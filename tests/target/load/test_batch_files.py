@@ -27,7 +27,7 @@ def test_the_target_says_that_it_takes_batches() -> None:
 
 
 def test_records_and_batches_of_one_stream_keep_their_order(lake: Lake, tap: BatchRun) -> None:
-    """Names of files tell which row was received last; within a file its rows do."""
+    """Names of files show which row was received last; within a file, its rows do."""
     body = [
         record("s", id=1),
         tap.parquet("s", numbers(2, 3), files=2),

@@ -1,5 +1,5 @@
-"""Runs of BATCH messages: every load method and format, going on after a tap died, and what becomes
-of the files.
+"""Runs of BATCH messages: every load method and format, continuing after a tap died, and what
+becomes of the files.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_a_renamed_column_is_said_with_the_setting_that_keeps_one_column(
 def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(
     lake: Lake, settings: JSON, kind: type
 ) -> None:
-    """Not only with the next row; and it comes again until it is mended."""
+    """Not only with the next row; and it comes again until it is fixed."""
     for _ in range(2):
         with pytest.raises(kind):
             load(lake, {**AB, "new": NUMBER}, ("a",), **settings)

@@ -1,5 +1,5 @@
 """What taps send that nobody expects: the run takes it, or says what to do, and nothing is stuck
-for ever.
+forever.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def test_tables_quarantine_and_checkpoints_on_each_store(
     (rejected,) = bucket.lake.list(".dataspoc/rejected")
     assert json.loads(bucket.lake.read(rejected.path) or b"")["record"] == {"id": "no number"}
 
-    # The tap dies behind its second STATE; another goes on from there, and its lines are in the
-    # table once.
+    # The tap dies after its second STATE; another one continues from there, and its lines are in
+    # the table once.
     body = [POINTS, record("points", id=3), state(done=3), record("points", id=4), state(done=4)]
     opening = {"type": "STATE", "final": False, "value": {"done": 2}, "start": "saved"}
     with pytest.raises(ProtocolError, match="LAKE-005"):

@@ -1,5 +1,5 @@
-"""The settings `state_backend.lake.…` by Meltano's own service: what stands in a project counts, or
-is an error.
+"""The settings `state_backend.lake.…` by Meltano's own service: what a project sets counts, or is
+an error.
 """
 
 from __future__ import annotations

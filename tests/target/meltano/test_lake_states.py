@@ -38,7 +38,7 @@ NAMED_BY_IT = "dev.tap-a-to-target-b"
 
 @pytest.fixture(autouse=True)
 def _own_environment() -> Iterator[None]:
-    """The backend tells its place to the programs that Meltano starts: to no other test."""
+    """The backend passes its place to the programs that Meltano starts, but to no other test."""
     with mock.patch.dict(os.environ):
         yield
 
@@ -231,7 +231,7 @@ def test_each_pipeline_is_listed_by_its_state_id_and_found_by_it(lake: SmallLake
     assert list(states.get_state_ids("prod:*")) == ["prod:tap-a-to-target-b:eu"]
     assert [state.state_id for state in states.get_all("pl*n")] == ["plain"]
     assert lake.storage().exists(Layout("prod.tap-a-to-target-b.eu").state)
-    # The name that the mapped id would have is another pipeline's, and stands for itself.
+    # The name that the mapped id would have is another pipeline's own.
     states.update(completed(state_of(6), NAMED_BY_IT))
     assert NAMED_BY_IT in states.get_state_ids()
     assert value_of(states, NAMED_BY_IT) == state_of(6) != value_of(states, STATE_ID)

@@ -54,9 +54,8 @@ def checked(
 def test_check_names_each_table_that_can_not_be_read(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
-    """Server, rights, indexes and late rows; the exit code says that something is wrong.
-
-    Nothing is left behind.
+    """Server, rights, indexes and late rows; the exit code says that something is wrong, and
+    nothing is left behind.
     """
     shop = postgresql.new_database()
     reader = f"reader_{shop.name}"

@@ -82,8 +82,8 @@ def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) ->
         line for block in blocks for line in block.splitlines() if line.startswith("spark-lake ")
     ]
     assert len(lines) > 15
-    # A healthy pipeline has no run to give up, and there is no database here to read: their own
-    # tests have these.
+    # A healthy pipeline has no run to abandon, and there is no database here to read; these have
+    # their own tests.
     for line in (
         each
         for each in lines

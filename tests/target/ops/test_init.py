@@ -174,9 +174,8 @@ def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> 
 def test_the_crontab_line_runs_as_cron_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By `sh`, from another folder, with hardly a variable.
-
-    A percent sign is the line's end to cron.
+    """It is run by `sh`, from another folder, with hardly any variables; a percent sign is the
+    line's end to cron.
     """
     programs = tmp_path / "bin %"
     programs.mkdir()

@@ -55,7 +55,7 @@ def test_a_meltano_yml_keeps_what_it_holds_comments_too(tmp_path: Path) -> None:
     lines = iter(text.splitlines())
     lacking = [line for line in WRITTEN.splitlines() if line != "jobs: []" and line not in lines]
     assert lacking == [], text
-    # What stood before a key stands there still.
+    # What was before a key is still there.
     assert "\n\n  # Where it goes.\n  loaders:\n" in text
     assert "\n\n# At night.\nschedules:\n" in text
     assert text.endswith("# The end.\n")

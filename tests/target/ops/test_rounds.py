@@ -166,9 +166,8 @@ def test_a_round_leaves_no_session(tmp_path: Path, postgresql: PostgreSQL) -> No
 
 
 def killed_in_a_round(running: Loop) -> bool:
-    """Kills taps until a round fails by that: one may be over already.
-
-    Whether the JVM of that round is gone.
+    """Kills taps until a round fails by that, as one may be over already; returns whether the JVM
+    of that round is gone.
     """
     for _ in range(ROUNDS):
         while not (

@@ -239,9 +239,8 @@ def test_a_signal_reaches_both_programs_and_nothing_is_published(folder: Path) -
 def test_the_bucket_is_said_once_and_secrets_are_in_env(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
-    """YAML with comments, and a `.env` beside it that the environment overrides.
-
-    It is not printed.
+    """The config is YAML with comments, and the environment overrides a `.env` beside it; secrets
+    are not printed.
     """
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:

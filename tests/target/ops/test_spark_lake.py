@@ -1,4 +1,4 @@
-"""`spark-lake` as a person or a program meets it: one real process for each command."""
+"""`spark-lake` as users or programs meet it: one real process for each command."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> Non
         "rolled_back": [dead["run_id"]],
     } | {"can_continue": dead["run_id"]}
     told = " ".join(spark_lake(lake, "recover").stdout.split())
-    assert f"The next run goes on from what run {dead['run_id']} staged." in told
+    assert f"The next run continues from what run {dead['run_id']} staged." in told
     assert lake.staged_paths() == staged
     resuming.check_exact(resuming.sync())
     assert resuming.taken_over() == len(staged)

@@ -22,9 +22,8 @@ CREATED = "misses rows that are changed later"
 
 
 def suggested(database: Any, folder: Path, **more: str) -> dict[str, str | None]:
-    """What init suggests by flags alone for the database, and what it says of each.
-
-    MySQL's server has others, too.
+    """What init suggests by flags alone for the database, and what it says about each; MySQL's
+    server has others, too.
     """
     flags = [
         "--jdbc-url",
@@ -50,9 +49,8 @@ def suggested(database: Any, folder: Path, **more: str) -> dict[str, str | None]
 
 @pytest.mark.slow
 def test_the_key_is_suggested_by_default_and_name(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    """Not the first time: the one that says when a row changed.
-
-    No boolean, price or other event.
+    """Not the first time, but the one that says when a row changed; no boolean, price or other
+    event.
     """
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:

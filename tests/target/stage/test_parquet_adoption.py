@@ -1,6 +1,5 @@
-"""A batch file becomes the table's file as it is where nothing must change.
-
-Else its rows are brought to the table.
+"""A batch file becomes the table's file as it is if nothing must change; otherwise its rows are
+brought to the table.
 """
 
 from __future__ import annotations
@@ -194,9 +193,8 @@ def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_wha
     caplog: pytest.LogCaptureFixture,
     column: str,
 ) -> None:
-    """None: the run fails as it does with a RECORD of that value.
-
-    False: it is loaded, by way of records.
+    """None: the run fails as it does with a RECORD of that value; False: it is loaded through
+    records.
 
     The log names the file and the column that kept it from being taken.
     """

@@ -1,4 +1,4 @@
-"""Columns put behind a Parquet file that stands: every reader finds them, and all that was there
+"""Columns appended to an existing Parquet file: every reader finds them, and all that was there
 before.
 """
 
@@ -105,7 +105,7 @@ def test_a_file_gets_new_columns_and_keeps_what_it_holds(options: dict[str, Any]
 def test_a_file_with_no_row_or_one_gets_new_columns(number: int) -> None:
     data = file_of(rows(number))
     tail = null_columns_tail(io.BytesIO(data), OLD, NEW)
-    # Without a row there may be nothing to put the columns behind: then the file is written anew.
+    # Without a row there may be nothing to append the columns to, so the file is rewritten.
     assert number == 0 or tail is not None
     if tail is not None:
         assert pq.read_table(io.BytesIO(data + tail)).num_rows == number

@@ -103,7 +103,7 @@ def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_t
     assert (done["retired"], done["published"]) == (18, 3)
     assert lake.all_rows() == before
     assert len(lake.names()) == 3 == len(lake.orders())
-    # The SQL that was printed before goes on.
+    # The SQL that was printed before continues to work.
     assert seen() == [sorted(latest.values())] * 2
     latest |= lake.feed(2)
     assert [(each["retired"], each["published"]) for each in lake.compact(capsys)] == [(9, 3)]

@@ -1,4 +1,6 @@
-"""Records of batches that are invalid: told, or quarantined, as those that come one by one."""
+"""Records of batches that are invalid: reported, or quarantined, like those that come one by
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record may not hold: each value, keyword and line that is wrong is found and told."""
+"""What a record may not hold: each value, keyword and line that is wrong is found and reported."""
 
 from __future__ import annotations
 

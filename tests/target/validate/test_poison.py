@@ -186,7 +186,7 @@ def test_iceberg_s_names_that_are_one_are_told_with_the_stream(lake: Lake) -> No
     inner = {"type": "object", "properties": {"b": ID}}
     with pytest.raises(
         SchemaError,
-        match=r"LAKE-033 .*t tell the column .*a\.b",
+        match=r"LAKE-033 .*t distinguish the column .*a\.b",
     ):
         lake.load(schema("s", {"a": inner, "a.b": ID}), record("s", **{"a.b": 1}), format="iceberg")
     lake.load(schema("s", {"a.b": ID, "a{b}": ID}), record("s", **{"a.b": 1}), format="iceberg")

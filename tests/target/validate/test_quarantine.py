@@ -95,7 +95,7 @@ def test_good_records_arrive_and_invalid_ones_are_kept_with_place_and_reason(
 
 
 def test_a_rejected_record_is_kept_exactly_as_it_came(lake: QuarantiningLake) -> None:
-    """Numbers with all digits, members in their order, also those that stand twice or that the
+    """Numbers with all digits, and members in their order, also those that occur twice or that the
     schema does not know.
     """
     texts = [
@@ -186,9 +186,8 @@ def test_a_batch_of_nothing_but_invalid_records_leaves_a_table_as_it_is(
 
 @pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
 def test_a_rejected_record_takes_no_part_in_a_merge(lake: QuarantiningLake, method: str) -> None:
-    """Neither its key nor its cursor counts.
-
-    And what a run did not see of such a stream is not stale.
+    """Neither its key nor its cursor counts, and what a run did not see of such a stream is not
+    stale.
     """
     message = schema("s", {**PERSON, "at": INT}, ("id",), **{"x-load-method": method})
     lake.load(message, *(record("s", id=n, at=1, name="old") for n in range(4)))

@@ -1,6 +1,5 @@
-"""A schema that can judge nothing is told when its first record comes.
-
-Nothing is fetched for one.
+"""A schema that can judge nothing is reported when its first record comes; nothing is fetched for
+one.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def as_found(lake: Lake) -> tuple[dict, list, list]:
 def test_this_process_and_spark_make_the_same_types_rows_and_verdicts_of_hostile_lines(
     spark, tmp_path, monkeypatch: pytest.MonkeyPatch, load_method: str
 ) -> None:
-    """In pieces of few lines; of a merge the last row of each key stays, whoever staged it."""
+    """In pieces of few lines; in a merge, the last row of each key stays, whatever staged it."""
     monkeypatch.setattr("target_spark_lake.intake.spool.PIECE_BYTES", 1500)
     invalid = [(column, written) for column, written in INVALID if column != "case"]
     lines = numbered([*VALID, *invalid, *((column, written) for column, written in USUAL.items())])

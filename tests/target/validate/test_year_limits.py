@@ -33,8 +33,8 @@ ROWS = {
 }
 ITEM = {"id": INT, "t": MOMENT, "n": NAIVE, "d": DAY, "more": MORE, "list": LIST, "rows": ROWS}
 LATE, EARLY = "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"
-# What is wrong, and where: the one that stands in each good batch is not there in time zones that
-# are behind or ahead.
+# What is wrong, and where: the value that is in each good batch is not there in time zones that are
+# behind or ahead.
 WRONG: dict[str, tuple[str, Any]] = {
     **{
         f"/t {text}": ("t", text)

@@ -26,7 +26,8 @@ __all__ += ["Bookmark", "Boundary", "KeyType", "KeyValue", "Since"]
 FORMAT_VERSION = 1
 HASH_CHARACTERS = 16
 MAX_BOUNDARY_HASHES = 1000
-# Of a finished stream. A bookmark within a run has fewer: it is written after each slice.
+# The limit for a finished stream. A bookmark within a run has fewer, because it is written after
+# each slice.
 MAX_WINDOW_HASHES = 10_000
 BUCKETS = 256
 _HASH_BYTES = HASH_CHARACTERS // 2
@@ -68,13 +69,12 @@ class Boundary:
     Attributes:
         rows: Number of rows sent in it.
         hashes: One fingerprint a row, sorted, twins repeated; empty if there are too many.
-        buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte; else
-            empty.
+        buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte;
+            otherwise empty.
         checksum: The database's own checksum of these rows, if it has one: a run that gets the same
             need not read them.
-        mixed: Rows sent before another one came to this value may have become that one: their
-            fingerprints do not
-            prove that the target has them.
+        mixed: Rows that were sent before another one reached this value may have become that one,
+            so their fingerprints do not prove that the target has them.
         since: The window's lowest key; None: it has the bookmark's own value alone.
     """
 
@@ -154,13 +154,12 @@ class Bookmark:
         boundary: Which rows at that value were sent; None if unknown: then all of them are sent
             again.
         raw: The database's own text of the value, if its order is that of the text (SQLite).
-        snapshot: Which transactions' rows below the value could be sent; None: all there will ever
-            be.
+        snapshot: The transactions whose rows below the value could be sent; None: all there will
+            ever be.
         runs: The moments at which runs fixed their upper bounds, by the database's clock in whole
-            seconds, each with
-            that bound: from the last one that began before the oldest transaction that was open, to
-            the last one. Only of a key of whole numbers, if the database says which transactions
-            are open.
+            seconds, each with that bound. They range from the last run that began before the oldest
+            open transaction to the last run. Only kept for a key of whole numbers, if the database
+            reports which transactions are open.
     """
 
     replication_key: str
@@ -179,7 +178,7 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            # With the value it belongs to: someone who edits the bookmark's value will not know of
+            # With the value it belongs to: an editor of the bookmark's value will not know about
             # it.
             entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
@@ -214,7 +213,7 @@ class Bookmark:
                 RunCode.OTHER_REPLICATION_KEY,
                 f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the run "
                 "uses "
-                f"{replication_key!r}; run with --full, or set the bookmark anew",
+                f"{replication_key!r}; run with --full, or set the bookmark again",
             )
         try:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)
@@ -228,11 +227,11 @@ class Bookmark:
         except (ValueError, TypeError) as error:
             raise StateError(
                 RunCode.BOOKMARK_UNUSABLE,
-                f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or "
+                f"stream {stream}: the saved bookmark can't be used: {error}; fix the state, or "
                 "run with --full",
             ) from error
         raw = entry.get("replication_key_raw")
-        # Someone who edits the value will not know of the raw text: it is used only while both
+        # An editor of the value will not know about the raw text, so it is used only while both
         # agree.
         if raw is not None and _parsed(raw, parsed) != parsed:
             raw, boundary = None, None

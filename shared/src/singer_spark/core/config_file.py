@@ -1,6 +1,5 @@
-"""Config files as users write them: JSON, or YAML with its comments.
-
-And the file `.env` beside them.
+"""Config files as users write them, in JSON or in YAML with its comments, and the `.env` file
+beside them.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ YAML_ENDINGS = (".yml", ".yaml")
 
 
 def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str, Any]:
-    """The settings of a config file.
+    """Read the settings of a config file.
 
-    The variables of the `.env` beside it are set, unless they are.
+    The variables of the `.env` beside it are set in the environment unless they are set already.
 
-    `option` names the file's flag in errors, `way_out` is for one that is not there.
+    `option` names the file's flag in errors; `way_out` is what to do if the file is missing.
 
     Raises:
         ConfigurationError: it can't be read, with line and column if it is malformed.
@@ -80,9 +79,8 @@ def read_variables(folder: Path) -> None:
 
 
 def usual_config(stem: str) -> str:
-    """The config of this name in the current folder: JSON, or YAML.
-
-    The JSON's name if there is none.
+    """The config file of this name in the current folder, JSON or YAML; the JSON file's name if
+    there is none.
 
     Raises:
         ConfigurationError: there are several.

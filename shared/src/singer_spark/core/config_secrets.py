@@ -42,7 +42,7 @@ _LOGINS = (
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
-# A driver may split a URL elsewhere than its writer meant, and then quote a piece of the password.
+# A driver may split a URL elsewhere than its author meant, and then quote a piece of the password.
 # The text before the last `@` may also be host, port and parameters, as in
 # `//[::1]:5432/db?user=a@b`: these are not split into pieces.
 _BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
@@ -106,9 +106,8 @@ def _pieces(login: str) -> list[str]:
 
 
 def register_secrets(config: Any) -> None:
-    """Register every secret of a config with `redact`.
-
-    By its setting's name, or inside of a URL.
+    """Register every secret of a config with `redact`, found by its setting's name or inside a
+    URL.
     """
     for name, text in _texts(config, ""):
         secret = is_secret_name(name) and is_secret_value(text)
@@ -120,7 +119,9 @@ def register_secrets(config: Any) -> None:
 
 
 def register_members(config: Any) -> None:
-    """Register every text of a config, under any name, as it came from a store of secrets."""
+    """Register every text of a config, whatever its name, because the config came from a secret
+    store.
+    """
     for _, text in _texts(config, ""):
         if len(text) >= _SHORTEST_MEMBER:
             register_secret(text)

@@ -32,8 +32,8 @@ def expand(
 
     `$${` is a plain `${`.
 
-    A setting that by `properties` is not a text (but a number, a list, …) and is a single reference
-    is parsed as JSON.
+    A setting that consists of a single reference is parsed as JSON if `properties` declares
+    something other than text (a number, a list, …).
 
     Raises:
         ConfigurationError: a variable is not set, or a file or secret can't be read; names each
@@ -59,10 +59,10 @@ def expand(
 
 
 def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are numbers as `int` or `float`: a variable of the environment has text, the
-    SDK's JSON a Decimal.
+    """Convert numeric settings to `int` or `float`: an environment variable gives text, the SDK's
+    JSON a Decimal.
 
-    What is no finite number stays, or becomes, a text, which the check of the config refuses.
+    A value that is not a finite number stays or becomes text, which the config check refuses.
     """
     return {
         name: _number(value, _kinds(properties.get(name, {}))) for name, value in config.items()
@@ -111,7 +111,7 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
 
 
 def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
-    """A secret of a store; registered as a whole with `redact`."""
+    """Read a secret from a store and register it as a whole with `redact`."""
     from singer_spark.core.secret_stores import UnreadableSecretError, secret
 
     try:
@@ -135,9 +135,9 @@ def _variable(name: str, where: str, problems: list[str]) -> str:
 
 
 def _content(path: str, where: str, problems: list[str]) -> str:
-    """A file's content without its final line break.
+    """Read a file without its final line break.
 
-    Registered as a secret, as no name shows whether it is one.
+    The content is registered as a secret, because no name shows whether it is one.
     """
     try:
         text = Path(path).expanduser().read_bytes().decode()

@@ -23,7 +23,7 @@ _LONGEST_INTEGER = 4300
 
 
 class Number(float):
-    """A number of a state that keeps its text; in calculations it is the nearest float."""
+    """A number in a state, which keeps its text; in calculations it is the nearest float."""
 
     text: str
 
@@ -117,9 +117,8 @@ def rounded(value: Any) -> Any:
 
 
 def member_text(text: str, name: str) -> str:
-    """The text of a member's value in the text of a JSON object.
-
-    The last one if the name occurs twice.
+    """The text of a member's value in the text of a JSON object; the last one if the name occurs
+    twice.
     """
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""

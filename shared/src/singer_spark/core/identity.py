@@ -49,17 +49,18 @@ class Process:
         return Process("", unquote(machine), int(pid), started) if pid.isdecimal() else None
 
     def is_alive(self) -> bool:
-        """Whether it certainly lives; False also if this machine can't tell."""
+        """Whether it certainly lives; False also if this machine can't determine that."""
         return self._lives() is True
 
     def is_dead(self) -> bool:
-        """Whether it is certainly gone; False also if this machine can't tell."""
+        """Whether it is certainly gone; False also if this machine can't determine that."""
         return self._lives() is False
 
     def _lives(self) -> bool | None:
-        """Whether it lives.
+        """Whether the process lives.
 
-        None if on another machine, or indistinguishable from a later process with the same id.
+        None if it is on another machine, or can't be distinguished from a later process with the
+        same id.
         """
         if self.machine != _machine():
             return None

@@ -18,7 +18,7 @@ SLOW = ("rfc3987_syntax", "isoduration")
 def import_jsonschema() -> None:
     """Import jsonschema.
 
-    To be called in the main thread before anything else imports it, else it does nothing.
+    Call this in the main thread before anything else imports jsonschema; otherwise it does nothing.
     """
     if "jsonschema" in sys.modules:
         return

@@ -72,8 +72,8 @@ class KeyValue:
         text: Canonical text, one for each value: `42`, `1.5`, `2025-01-20`,
             `2025-01-20T15:30:00.000000` (nine digits
             if finer).
-        aware: Whether it is an instant (then in UTC, the text ends with `Z`), not a wall-clock
-            time.
+        aware: Whether it is an instant (in UTC, with a text that ends with `Z`) and not a
+            wall-clock time.
     """
 
     key_type: KeyType
@@ -112,13 +112,14 @@ class KeyValue:
         return int(self.text) if self.key_type is KeyType.INTEGER else self.text
 
     def moment(self) -> datetime:
-        """The moment to the microsecond, without zone (UTC if aware), of a key that `is_moment`."""
+        """The moment to the microsecond, without zone (UTC if aware), for a key that
+        `is_moment`.
+        """
         return datetime.fromisoformat(self.text.removesuffix("Z")[:26])
 
     def minus(self, amount: float) -> KeyValue:
-        """The value this many seconds earlier, of a key that `has_distance`.
-
-        A number is this many units lower.
+        """The value this many seconds earlier, for a key that `has_distance`; a number is this many
+        units lower.
         """
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))

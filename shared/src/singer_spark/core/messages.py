@@ -21,27 +21,28 @@ JSON = dict[str, Any]
 KEYS_OF = "x-keys-of"
 # Beside a STATE's value: the streams that failed in this run.
 SKIPPED = "skipped"
-# Beside the first STATE's value: streams that no setting names, which may be left out if they never
-# arrived; and with `on_stream_error: skip`, that any may be.
+# Beside the first STATE's value: the streams that no setting names, which may be left out if they
+# never arrived. With `on_stream_error: skip`, it says that any stream may be left out.
 STRANGERS = "strangers"
 ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
-# Beside a STATE's value: the streams that are sent from their start: what a dead run had sent of
+# Beside a STATE's value: the streams that are sent from their start. What a dead run had sent of
 # them is void.
 RESTARTED = "restarted"
 # Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the
-# bookmarks of all others stay; and what becomes of append-only tables where streams are sent whole
-# that are else read by increments: `{"how": …, "streams": {name: annotations of its SCHEMA}}`.
+# bookmarks of all others stay. Also what becomes of append-only tables whose streams are sent whole
+# this time, but are otherwise read by increments: `{"how": …, "streams": {name: annotations of its
+# SCHEMA}}`.
 PART = "part"
 AGAIN, HOW, STREAMS = "again", "how", "streams"
-# Whether the user wants them replaced, or all rows appended again, or still has to say so; or was
+# Whether the user wants them replaced, wants all rows appended again, still has to decide, or was
 # not asked.
 REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
 # Beside the first STATE's value: how many streams the run sends, for the progress shown to users.
 STREAM_COUNT = "stream_count"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
-# Rows with this replication key, or a greater one, may have been sent before: a number or a text,
-# as in a bookmark.
+# Rows with this replication key (a number or a text, as in a bookmark) or a greater one may have
+# been sent before.
 SENT_SINCE = "x-sent-since"
 # `source`: only the database can order the bookmark property's values; the last one of a key's rows
 # is the newest.
@@ -113,8 +114,7 @@ def schema_message(
         load_method: The load method that the user wants, if any.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
-        sent_since: The replication key from which on rows may have been sent before; None: no row
-            was.
+        sent_since: The replication key from which rows may have been sent before; None: no row was.
         source_order: Whether only the database knows the order of the replication key's values.
         row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
@@ -154,7 +154,7 @@ def state_message(
     is_part: bool = False,
     stream_count: int | None = None,
 ) -> bytes:
-    """A STATE line; everything but the value is put beside it, where other targets do not look.
+    """A STATE line. Everything but the value is put beside it, where other targets do not look.
 
     Args:
         value: The Singer STATE value.
@@ -165,7 +165,7 @@ def state_message(
         skipped: Streams that failed: what the run sent of them is void.
         strangers: Streams that no setting names and that have no bookmark, in the first message.
         skips_all: Whether any stream that fails is left out, in the first message.
-        again: What becomes of append-only tables (`AGAIN`), in the first message.
+        again: What happens to append-only tables (`AGAIN`), in the first message.
         is_part: Whether only a part of the tap's streams is sent, in the first message.
         stream_count: How many streams are sent, in the first message.
         restarted: Streams whose rows all follow, although a dead run that is continued has sent

@@ -4,7 +4,7 @@ documentation).
 
 DELETED_AT = "_sdc_deleted_at"
 TABLE_VERSION = "_sdc_table_version"
-# Of a row from a database's log: the position of its commit.
+# For a row from a database's log: the position of its commit.
 LSN = "_sdc_lsn"
 LOG_POSITION = "_sdc_log_position"
 # The columns of such a row (a JSON array of names) whose unchanged values are not in the log.

@@ -139,7 +139,7 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
 def _referred(root: Any, pointer: str) -> Any:
     """The schema at a pointer like `#/definitions/x`.
 
-    True, which admits all, if it can't be found so simply.
+    True, which admits everything, if it can't be found that simply.
     """
     found = root
     for part in pointer.removeprefix("#").split("/")[1:]:
@@ -161,9 +161,8 @@ def _types_of(values: list[Any]) -> frozenset[str]:
 
 
 def single_branch(schema: JSON) -> JSON:
-    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it.
-
-    Else the schema itself.
+    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; otherwise the
+    schema itself.
     """
     for keyword in ("anyOf", "oneOf"):
         branches = [each for each in schema.get(keyword, []) if not _is_null(each)]
@@ -213,9 +212,8 @@ def _greatest(schema: JSON) -> float | None:
 
 
 def _scale_of(multiple: Any) -> int | None:
-    """The scale of a decimal, which taps express by `multipleOf`, as 0.01.
-
-    None for any other step.
+    """The scale of a decimal, which taps express by a `multipleOf` such as 0.01; None for any other
+    step.
     """
     if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
         return None
@@ -244,8 +242,7 @@ def _members(properties: JSON, owner: str) -> Struct:
         raise SchemaError(
             RunCode.COLUMNS_DIFFER_BY_CASE,
             f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of "
-            "the lake could "
-            "tell apart; deselect one of them, or rename it",
+            "the lake could distinguish; deselect one of them, or rename it",
         )
     return Struct.of(
         {name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()}

@@ -84,8 +84,8 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove everything but the lock, then the lock: what can't be removed now is found by the next
-    start.
+    """Remove everything but the lock, then the lock, so that the next start finds what can't be
+    removed now.
     """
     with suppress(OSError):
         for path in folder.iterdir():

@@ -1,7 +1,8 @@
 """Stores of secrets: `${aws-sm:NAME}` and the like, each by its own HTTP API and login.
 
-A store is one function here, which returns the text stored under a name; after `#` may follow a key
-of the JSON object that this text is. Its client is imported when a config first names the store.
+Each store is one function here, which returns the text stored under a name. If that text is a JSON
+object, `#` and one of its keys may follow the name. Its client is imported when a config first
+names the store.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _text(store: str, name: str) -> str:
             f"{error.name} is not installed: it comes with the extra {extra} (pip install "
             f"'tap-spark-jdbc[{extra}]')"
         ) from error
-    # Each client has errors of its own; any of them means that there is no secret.
+    # Each client has its own errors; any of them means that there is no secret.
     except Exception as error:
         raise UnreadableSecretError(
             f"{type(error).__name__}: {' '.join(str(error).split())}"

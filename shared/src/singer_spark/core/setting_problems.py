@@ -1,6 +1,5 @@
-"""Problems of a config, setting by setting, in messages that show no secret.
-
-The same for both programs.
+"""Problems of a config, setting by setting, in messages that show no secret; the same for both
+programs.
 """
 
 from __future__ import annotations

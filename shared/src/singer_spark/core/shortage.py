@@ -11,7 +11,7 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import ResourceError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# With the class in front: a database server may report the same of its own disk.
+# With the class in front, because a database server may report the same about its own disk.
 _FULL_IN_JAVA = re.compile(
     r"(?:IOException|FSError): (?:No space left on device|Disk quota exceeded|File too large)"
 )
@@ -22,7 +22,7 @@ _MEMORY_IN_JAVA = re.compile(
 
 # A database server may report its own limits.
 _OF_A_SERVER = re.compile(r"SQL\w*Exception")
-# Limits that `ulimit` or a container sets, by what Python, Java and the C library say of them.
+# Limits that `ulimit` or a container sets, in the words of Python, Java and the C library.
 _LIMITS = {
     re.compile(
         r"can't start new thread|[Uu]nable to create native thread|Failed to start (?:the native "
@@ -49,9 +49,8 @@ _LIMITS = {
 
 
 def limit_reached(text: str) -> ResourceError | None:
-    """The ResourceError for what a program says where it meets a limit of the machine.
-
-    None for anything else.
+    """The ResourceError for a program's message about a limit of the machine; None for any other
+    text.
     """
     ours = "\n".join(line for line in text.splitlines() if not _OF_A_SERVER.search(line))
     return next(

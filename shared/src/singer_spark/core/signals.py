@@ -1,12 +1,13 @@
 """SIGTERM, SIGINT and SIGHUP: the first one stops the run, a later one the process.
 
-None stops a commit.
+None of them stops a commit.
 
 Signals often come twice in quick succession: from a terminal to all of its processes, then from the
-shell to its own. So one right after the first means the same.
+shell to its own. So a second one right after the first counts as the same signal.
 
-After the first one the program has some seconds to clean up. Then the process ends, whatever it
-waits for: a silent connection, a lock, a thread. The next run finds the same as after `kill -9`.
+After the first one the program has some seconds to clean up. Then the process ends, even if it is
+still waiting for a silent connection, a lock or a thread. The next run finds the same as after
+`kill -9`.
 """
 
 from __future__ import annotations
@@ -156,23 +157,22 @@ def stop_on_signals(
     """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at
     once.
 
-    The process also exits if it has not called `too_late_to_stop` so many seconds after the first
-    one.
+    The process also exits if it has not called `too_late_to_stop` within `grace_seconds` of the
+    first one.
     """
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
     _stopping.grace_seconds = grace_seconds
     signal.signal(OF_A_THREAD, _stopping.of_a_thread)
     sys.unraisablehook = _stopping.swallowed
     for number in STOP_SIGNALS:
-        # A program started by `nohup` is meant to go on without its terminal.
+        # A program started by `nohup` is meant to continue without its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stopping)
 
 
 def stop_by_error(error: Exception) -> None:
-    """Raise `StoppedByError` in the main thread of a program, from another one.
-
-    Does nothing in other processes.
+    """Raise `StoppedByError` in a program's main thread, from another thread; does nothing in other
+    processes.
     """
     if _stopping.program and _stopping.error is None:
         _stopping.error = error
@@ -180,9 +180,8 @@ def stop_by_error(error: Exception) -> None:
 
 
 def end_within(seconds: float, exit_code: int) -> None:
-    """Exit the process after so many seconds, should a thread keep it from its end.
-
-    For the main thread.
+    """Exit the process after this many seconds if a thread keeps it from ending; for the main
+    thread.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(exit_code))
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -190,7 +189,7 @@ def end_within(seconds: float, exit_code: int) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """For the imports of a program: within it, a signal ends the process immediately.
+    """A context for the imports of a program: within it, a signal ends the process immediately.
 
     An exception raised by a handler while a compiled module is initialised can crash the
     interpreter.
@@ -210,9 +209,9 @@ def seconds_left() -> float:
 
 
 def end_after_signal() -> None:
-    """Give the main thread the end of the process.
+    """Let the main thread end the process.
 
-    Never returns if the clean-up's limit is ending it already.
+    Never returns if the time limit of the clean-up is already ending it.
     """
     _stopping.too_late = True
     _stopping.end.acquire()

@@ -26,9 +26,10 @@ JOBLIB = ("Parallel", "delayed", "parallel_config")
 
 
 def import_singer_sdk() -> None:
-    """Import singer-sdk; to be called before anything else imports it, else it does nothing.
+    """Import singer-sdk.
 
-    An SDK that can't be imported this way, as its modules have moved, is imported as it is.
+    Call this before anything else imports the SDK; otherwise it does nothing. If the SDK's modules
+    have moved so that it can't be imported this way, it is imported as it is.
     """
     if SDK in sys.modules:
         return

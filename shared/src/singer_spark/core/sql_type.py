@@ -17,7 +17,7 @@ _PARAMETERS = re.compile(
     r"^(?P<head>[A-Z][A-Z0-9_ "
     r"]*?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
 )
-# A name comes from outside, and the time to parse it grows faster than its length.
+# Names come from outside, and the time to parse one grows faster than its length.
 _LONGEST_NAME = 200
 _ALIASES = {
     "BOOL": "BOOLEAN",

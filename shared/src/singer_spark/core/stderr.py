@@ -1,5 +1,5 @@
-"""Standard error, which is only for people: if it has no reader any more, or its disk is full, the
-run goes on.
+"""Standard error, which is only for people: the run continues if it has lost its reader or its disk
+is full.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def share_terminal() -> None:
 
 
 def release_stderr() -> None:
-    """Write what is left, or drop it: a failure at the interpreter's exit would count as one of the
-    run.
+    """Write what is left, or drop it, because a failure at the interpreter's exit would count as a
+    failure of the run.
     """
     try:
         sys.stderr.buffer.flush()

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 24
-# How often whoever waits for something to write looks whether there is still a reader.
+# How often a thread that waits for something to write checks whether there is still a reader.
 LOOK_SECONDS = 1.0
 
 
@@ -66,9 +66,8 @@ def send_file(path: Path) -> None:
 
 
 def _open_closed() -> None:
-    """Open descriptors 0 to 2 if the caller closed them.
-
-    Otherwise the next files opened would get these numbers.
+    """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get
+    these numbers.
     """
     for number in range(3):
         try:

@@ -30,13 +30,12 @@ class TransactionSnapshot:
         seen: The transactions in between whose rows the run could see, ascending; at most
             `MAX_SEEN`.
         quiet: No transaction was open for long.
-        timeline: The history of the system that the numbers are of: another one begins with a
-            failover or a restore
-            to an earlier state; None: unknown.
-        relation: The table that was read, by its object identifier: another one may have got its
-            name; None: unknown.
-        open: What was open for long, by the server's names; at most `MAX_OPEN`. Empty where it is
-            not `quiet`: unknown.
+        timeline: The history of the system to which the numbers belong; None: unknown. Another one
+            begins with a failover or a restore to an earlier state.
+        relation: The object identifier of the table that was read, as another table may have its
+            name by now; None: unknown.
+        open: What had been open for long, by the server's names; at most `MAX_OPEN`. If it is empty
+            and `quiet` is false, it is unknown.
     """
 
     system: str
@@ -49,7 +48,7 @@ class TransactionSnapshot:
     open: tuple[str, ...] = ()
 
     def is_of(self, system: str, timeline: int | None) -> bool:
-        """Whether it may be of this system and timeline; an unknown timeline may be any."""
+        """Whether it may belong to this system and timeline; an unknown timeline may be any."""
         return self.system == system and (
             None in (self.timeline, timeline) or self.timeline == timeline
         )

@@ -2,8 +2,8 @@
 context.
 
 The only module that calls Spark's private classes over Py4J; `spark_versions` lists them. Catalyst
-evaluates the same expressions as in a session: at first it interprets them, and compiles them once
-there are rows enough. To parse and analyse them takes a second of a short run, so the result is
+evaluates the same expressions as in a session: it interprets them at first, and compiles them once
+there are enough rows. Parsing and analysing them takes a second of a short run, so the result is
 kept for the next run. The JVM writes the batches to a named pipe, which a thread of this process
 reads meanwhile.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 1 << 20
-# Compiling expressions takes as long as interpreting them for some thousand rows.
+# Compiling expressions takes as long as interpreting them for a few thousand rows.
 INTERPRETED_ROWS = 2_000
 KEPT_SECONDS = 30 * 86_400
-# Of the files of analysed expressions.
+# The format of the files of analysed expressions.
 FORMAT_VERSION = 1
 PIPE_BYTES = 1 << 20
 # Linux's, which Python 3.11 does not name everywhere.
@@ -172,8 +172,8 @@ class RowConversion:
         self._free.append(projection)
 
     def _analysed(self) -> list[Any]:
-        """Schemas and expressions of a projection of its own, as some hold a value while they are
-        evaluated.
+        """Schemas and expressions for one projection alone, because some expressions hold a value
+        while they are evaluated.
         """
         with self._analysing:
             if self._kept is not None and self._kept.exists():
@@ -183,8 +183,8 @@ class RowConversion:
                     self._kept.unlink(missing_ok=True)
             analysed = self._spark.analysed(self._values, self._columns)
             if self._kept is not None:
-                # A cache only: its folder may be read-only, its disk full, or another run may be
-                # clearing it.
+                # This is only a cache: its folder may be read-only, its disk full, or another run
+                # may be clearing it.
                 with suppress(OSError, Py4JJavaError):
                     self._spark.keep(analysed, self._kept)
             return analysed
@@ -234,7 +234,7 @@ class _Spark:
         """The schema of these columns, that of the values over them, and their expressions, ready
         to be evaluated.
 
-        More than one list of expressions: each is over the one before.
+        If there are several lists of expressions, each is evaluated over the one before.
         """
         schema = self.gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)
         attributes = self._object(f"{_CATALYST}types.DataTypeUtils").toAttributes(schema)
@@ -273,7 +273,7 @@ class _Spark:
                 each.unlink(missing_ok=True)
 
     def restored(self, path: Path) -> list[Any]:
-        """What was written to a file; an error as Py4J raises it: it can't be read."""
+        """Read what was written to a file; raises Py4J's error if it can't be read."""
         path.touch()
         opened = self._class("java.io.FileInputStream")(str(path))
         with closing(self._class("java.io.ObjectInputStream")(opened)) as source:
@@ -307,7 +307,7 @@ class _Spark:
         )
 
     def write(self, rows: Any, schema: Any, output: Any) -> None:
-        """Write the rows, each batch as an Arrow stream behind its length."""
+        """Write the rows, each batch as an Arrow stream after its length."""
         batches = arrow_batches(self._converters, rows, schema, BATCH_ROWS, BATCH_BYTES)
         with closing(batches):
             self._class("org.apache.spark.api.python.PythonRDD").writeIteratorToStream(

@@ -1,12 +1,12 @@
 """Archives of the classes that Spark loads at each start, so that the JVM maps them instead of
 reading them each time.
 
-One has the classes of a session, the other those of a JVM that only answers queries and reads rows,
-as a JVM keeps most of its archive in memory. They use the JDK's class-data sharing (JEP 350).
-`python -m singer_spark.engine.class_archive` builds them, as `make setup` does. If one is missing,
-or was made for another Java or Spark, the first successful run of the tap has it built in the
-background. A start without it is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off`
-disables them.
+There are two, because a JVM keeps most of its archive in memory: one with the classes of a session,
+and one for a JVM that only answers queries and reads rows. They use the JDK's class-data sharing
+(JEP 350). `python -m singer_spark.engine.class_archive` builds them, as `make setup` does. If one
+is missing, or was made for another Java or Spark, the first successful run of the tap has it built
+in the background. Without it, a start is slower but otherwise the same.
+`SPARK_LAKE_CLASS_ARCHIVE=off` disables them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "6"
-# At the address that it was made for: else the JVM rewrites its pointers, which makes 120 MB memory
-# of its own.
+# At the address that it was made for: otherwise the JVM rewrites its pointers, which turns 120 MB
+# of it into private memory.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 NICENESS = 19
 # What a JVM does: the first argument of the rehearsal.
@@ -124,7 +124,7 @@ def _build(does: str, archive: Path) -> None:
 def build_in_background() -> bool:
     """Build the archives in a detached process.
 
-    False if they exist already, can't be made, or are disabled.
+    Returns False if they exist already, can't be made, or are disabled.
     """
     if os.environ.get(VARIABLE) or all(
         each.exists() or _failed(each).exists() for each in _archives().values()

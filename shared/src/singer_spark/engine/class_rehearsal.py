@@ -18,7 +18,7 @@ COLUMNS = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DEC
 
 
 def rehearse(does: str, folder: Path) -> None:
-    """Do once what the programs do, so that all their classes are loaded."""
+    """Do everything that the programs do once, so that all their classes are loaded."""
     url = f"jdbc:derby:memory:{folder.name};create=true"
     if does == SESSION:
         _in_session(url, folder)
@@ -54,7 +54,9 @@ def _in_session(url: str, folder: Path) -> None:
 
 
 def _convert(url: str) -> None:
-    """Read one row, and so many that expressions are compiled, as a run without a session does."""
+    """Read one row, then enough rows that expressions are compiled, as a run without a session
+    does.
+    """
     gateway = get_gateway(OPTIONS)
     conf = {
         name: value

@@ -29,7 +29,7 @@ SHARED_CONF = {
     "spark.dynamicAllocation.maxExecutors": "2",
     "spark.dynamicAllocation.executorIdleTimeout": "20s",
 }
-# A user who sets one of these decides how much is taken.
+# If the user sets one of these, the user decides how much is taken.
 SIZED_BY = ("spark.cores.max", "spark.executor.instances", "spark.dynamicAllocation.enabled")
 CLUSTER_CONF = {
     # A task's result is held in this process's memory; larger slices are sent in pieces.
@@ -42,7 +42,7 @@ SECURE_CONF = {"spark.authenticate": "true", "spark.network.crypto.enabled": "tr
 YARN_CONF = {
     **SECURE_CONF,
     # `spark-submit` determines that executors of a Python program need PySpark; a context made
-    # without it must be told.
+    # without it needs this setting.
     "spark.yarn.isPython": "true",
     # A service that does not authenticate would refuse the executors.
     "spark.shuffle.service.enabled": "false",

@@ -2,7 +2,7 @@
 itself.
 
 `spark-submit` determines that command with a JVM of its own, which takes a tenth of an idle run. It
-is only used if a variable, a file or a setting is present that it alone understands.
+is only used if there is a variable, a file or a setting that only it understands.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ KNOWN_VARIABLES = {
 }
 KNOWN_VARIABLES |= {"SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"}
 OURS = "SPARK_LAKE_"
-# Settings of class path and library path, and of where a driver runs.
+# Settings for the class path, the library path, and where a driver runs.
 ONLY_OF_SPARK = (
     "spark.driver.extra",
     "spark.driver.default",
@@ -178,7 +178,7 @@ def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -
 
 def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> list[str]:
     """The command that determines everything itself; its jars are passed by `spark.jars`."""
-    # Besides our file, the one in Spark's own folder still applies, as it does without ours.
+    # The file in Spark's own folder still applies besides ours, as it would without ours.
     has_flag = has_flag_for_defaults()
     given = {name: value for name, value in with_jars(conf, jars).items() if name != JAVA_OPTIONS}
     settings = settings_words(given, defaults="" if has_flag else _defaults())

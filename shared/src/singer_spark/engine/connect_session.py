@@ -1,6 +1,4 @@
-"""Sessions on a Spark Connect server: settings of the session are set, those of the server are
-checked.
-"""
+"""Sessions on a Spark Connect server: the session's settings are set, the server's are checked."""
 
 from __future__ import annotations
 

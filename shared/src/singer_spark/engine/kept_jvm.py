@@ -1,10 +1,10 @@
 """A JVM that outlives the runs which use it, one after another: kept by the process that starts
 these runs.
 
-A run asks for its JVM over a socket that it inherits, and gets the one that is kept if that was
-started by the same command in the same environment. It never ends it. What a run leaves in it (a
-connection that a killed run had open) goes with it: the keeper ends a JVM after a run that failed,
-after `MOST_RUNS`, and once it has grown by `MOST_BYTES`.
+A run asks for its JVM over a socket that it inherits. It gets the kept one if that was started by
+the same command in the same environment, and never ends it. The keeper ends a JVM after a run that
+failed, after `MOST_RUNS`, and once it has grown by `MOST_BYTES`. That also removes what a run left
+in it, such as a connection that a killed run had open.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from singer_spark.engine.spark_jvm import (
 from singer_spark.error_codes import RunCode, code_numbered
 from singer_spark.errors import ConfigurationError, SingerSparkError
 
-# The descriptor over which this process asks another one for its JVM; not set: it starts its own.
+# The descriptor over which this process asks another one for its JVM. If it is not set, the process
+# starts its own.
 KEEPER = "SPARK_LAKE_JVM_KEEPER"
 MOST_RUNS = 100
 MOST_BYTES = 512 * 2**20
-# Files with secret arguments: of the run that asks, under another name each time.
+# Files with secret arguments, which belong to the run that asks and have another name each time.
 _ARGUMENTS = "/argument-"
 
 
@@ -104,7 +105,7 @@ class JvmKeeper:
     def _started(self, asked: Mapping[str, Any]) -> Gateway:
         """The JVM for a run's command.
 
-        Files of the run's own scratch folder lie in this process's.
+        Files from the run's scratch folder are kept in this process's.
         """
         own = str(scratch_folder())
         words = [_moved(word, asked["scratch"], own) for word in asked["command"]]

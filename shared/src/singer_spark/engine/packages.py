@@ -212,7 +212,7 @@ def _wanted(packages: Sequence[str]) -> str:
 def _reason(output: str) -> str:
     """The line of Ivy's output that shows the cause."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # The first such line in Ivy's output is the cause; the following ones are consequences.
+    # The first such line in Ivy's output is the cause; the ones after it are consequences.
     for word in ("Exception", "not found", "unresolved dependency", "no answer"):
         for line in lines:
             if word in line:

@@ -73,7 +73,7 @@ def result_of(rows: DataFrame) -> Any:
 
 
 def values(rows: DataFrame) -> list[bytes]:
-    """The values of a single column, all at once; of Spark Connect by one request."""
+    """The values of a single column, all at once; one request on Spark Connect."""
     if is_remote(rows.sparkSession):
         table, _ = answer(rows)
         found: list[bytes] = table.column(0).to_pylist()
@@ -84,15 +84,15 @@ def values(rows: DataFrame) -> list[bytes]:
 
 
 def small_values(rows: DataFrame) -> list[bytes]:
-    """The values of a single column, as `values`, and in several threads at once."""
+    """The values of a single column, like `values`, but safe in several threads at once."""
     if is_remote(rows.sparkSession):
         return values(rows)
     return [bytes(row.get(0)) for row in collected_rows(rows)]
 
 
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
-    """The values of a single column, which executors keep on their disks in so many pieces, one
-    piece after another.
+    """The values of a single column, one piece after another; executors keep the pieces on their
+    disks.
     """
     found = rows.hint("rebalance", pieces).toLocalIterator()
     try:
@@ -123,10 +123,10 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
     return made
 
 
-# In a class that is sent along; Python 3.11's own has a lock.
+# A cached property in a class that is sent along: Python 3.11's own has a lock.
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
-# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 makes another mark there,
-# and none is found.
+# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 creates another marker
+# there, so the fields are not found.
 copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
 
 

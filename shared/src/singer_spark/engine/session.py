@@ -53,7 +53,7 @@ COMPILER_OPTIONS = (
     "-XX:Tier4BackEdgeThreshold=160000"
 )
 # With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
-# they are full.
+# it is full.
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
@@ -95,8 +95,8 @@ def command_for(options: SparkOptions) -> JvmCommand:
         **session_conf(options),
     }
     java_options = [
-        # A JVM out of memory may hang instead of failing; in front, so that the user's own options
-        # win.
+        # A JVM that is out of memory may hang instead of failing. These come first, so that the
+        # user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
@@ -112,7 +112,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 def own_variables(options: SparkOptions) -> dict[str, str]:
     """Environment variables of the JVM alone."""
-    # Spark's launcher is a JVM too: where it can't start, it must not leave a report in the user's
+    # Spark's launcher is a JVM too: if it can't start, it must not leave a report in the user's
     # folder.
     launcher = (
         f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} "
@@ -120,7 +120,7 @@ def own_variables(options: SparkOptions) -> dict[str, str]:
     )
     variables = {"SPARK_LAUNCHER_OPTS": launcher.strip()}
     if is_local(options.master):
-        # Else Spark looks up the machine's own name, and fails where that does not resolve.
+        # Otherwise Spark looks up the machine's own name, and fails if that does not resolve.
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 
@@ -207,9 +207,8 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Start the context that runs tasks, or return this process's.
-
-    A session would take twice as long.
+    """Start the context that runs tasks, or return this process's; a session would take twice as
+    long.
     """
     begin_jvm(options)
     # While the JVM starts: both take a second.
@@ -224,7 +223,8 @@ def get_context(options: SparkOptions) -> SparkContext:
                 context = known or SparkContext(conf=conf)
         except Exception as error:
             raise _not_started(error) from error
-    # Set here and not in `conf`, which PySpark puts on the JVM's command line, visible to everyone.
+    # Set here and not in `conf`, because PySpark puts that on the JVM's command line, visible to
+    # everyone.
     hadoop = hadoop_configuration(context)
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)

@@ -24,10 +24,10 @@ BASE_CONF = {
     # A column may be named ${env:HOME}: variables must not be substituted in any text passed to
     # Spark.
     "spark.sql.variable.substitute": "false",
-    # Else each method of a column asks the JVM six times, to say in an error which line of Python
-    # called it.
+    # Otherwise each method of a column asks the JVM six times, so that an error can name the line
+    # of Python that called it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A driver's CHAR(n) is read as it is: the database itself pads it or not.
+    # A driver's CHAR(n) is read as it is; whether it is padded is up to the database.
     "spark.sql.readSideCharPadding": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -46,8 +46,8 @@ LOCAL_CONF = {
     # driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Else Spark's ports answer any account of the machine: with passwords in broadcasts, and by
-    # running what it sends. Spark makes the secret itself.
+    # Otherwise Spark's ports answer any account of the machine: they give out passwords in
+    # broadcasts, and run what they are sent. Spark makes the secret itself.
     "spark.authenticate": "true",
 }
 

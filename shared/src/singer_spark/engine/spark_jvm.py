@@ -1,9 +1,9 @@
 """The JVM behind this process's Spark session: started, watched and ended here, so that it never
 outlives the process.
 
-PySpark could start it, too, but only reveals the process once Spark is ready: if this process were
-stopped before, the JVM would be left behind. If this process is killed, the JVM sees the end of its
-standard input, and exits.
+PySpark could start it too, but only reveals the process once Spark is ready: if this process were
+stopped before that, the JVM would be left behind. If this process is killed, the JVM sees the end
+of its standard input, and exits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKAGES = re.compile(
     r"^(?:Exception in thread \S+ )?(?:Caused by: )?(?:[\w$]+\.)+(\w+(?:Exception|Error))\b:? ?"
 )
 _TRACE = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^Exception in thread ")
-# What its log says of itself.
+# What the log says about itself.
 _OF_LOG = re.compile(r"^SLF4J")
 
 
@@ -77,7 +77,7 @@ class JvmOutput:
                     if self._passing:
                         _write(line)
                 if limit is not None:
-                    # A JVM that lacks a thread may wait for it for ever.
+                    # A JVM that can't start a thread may wait for it forever.
                     stop_by_error(limit)
         self._ended.set()
 
@@ -121,7 +121,7 @@ OUT_OF_MEMORY = (
     52,
 )  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
 LOOK_SECONDS = 0.02
-# A dying JVM's connections break a moment before it is gone.
+# The connections of a dying JVM break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
 
 
@@ -161,7 +161,7 @@ def start_jvm(
 ) -> Gateway:
     """Start the JVM and wait until it accepts connections.
 
-    In a thread, which signals' exceptions do not reach.
+    To be called in a thread, which the exceptions of signals do not reach.
 
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
@@ -189,7 +189,7 @@ def start_jvm(
         _jvm.process = None
         process.communicate()
         output.join()
-        # A killed JVM says nothing of its end: what it printed before are warnings.
+        # A killed JVM prints nothing about its end: what it printed before are only warnings.
         killed = process.returncode == -signal.SIGKILL
         cause = output.shortage() or (None if killed else output.cause())
         raise cause or ConfigurationError(
@@ -250,8 +250,8 @@ def end_jvm(*, for_good: bool = False) -> None:
 
 
 def await_jvm() -> None:
-    """Wait for the JVM to end by itself, with all that it does at its end, once it is told that
-    this process ends.
+    """Wait for the JVM to end by itself, including all its final work, once it knows that this
+    process ends.
     """
     process = _jvm.process
     if process is not None:
@@ -294,7 +294,7 @@ def jvm_failure() -> ResourceError | None:
 
 
 def _kept_failure() -> ResourceError | None:
-    """The error for a kept JVM that is gone: how it ended is logged by its keeper."""
+    """The error for a kept JVM that is gone; its keeper logs how it ended."""
     if _jvm.kept is None:
         return None
     gone_at = time.monotonic() + SECONDS_TO_BE_GONE

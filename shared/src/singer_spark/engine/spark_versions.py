@@ -37,7 +37,7 @@ class PrivateMember:
         name: A method, or an attribute of Python's.
         arguments: How many a method of the JVM takes; None: any number, or no method.
         since: The first version that has it.
-        until: The first version that has it no more, or with other arguments.
+        until: The first version that no longer has it, or has it with other arguments.
     """
 
     owner: str
@@ -187,7 +187,7 @@ def rows_of_result(
 def takes_jdbc_options() -> bool:
     """Whether dialects prepare a connection by its `JDBCOptions`.
 
-    Given a map of options, they then do nothing.
+    If so, they do nothing when they are given a map of options.
     """
     return spark_version() >= (4, 2)
 
@@ -219,9 +219,8 @@ def reflection_options() -> tuple[str, ...]:
 
 
 def memory_options() -> tuple[str, ...]:
-    """The option for direct memory that the launcher of this version gives each driver.
-
-    An older Java ignores it.
+    """The option for direct memory that the launcher of this version gives each driver; an older
+    Java ignores it.
     """
     return ("--sun-misc-unsafe-memory-access=allow",) if spark_version() >= (4, 3) else ()
 
@@ -235,12 +234,12 @@ def in_this_version(template: str) -> str:
     """A template of Spark SQL over `{c}`, with the functions that the installed version has."""
     if spark_version() >= (4, 0):
         return template
-    # What is no UTF-8 is replaced there; later versions refuse it.
+    # Bytes that are not UTF-8 are replaced there; later versions refuse them.
     return template.replace(IS_UTF8, "encode(decode({c}, 'UTF-8'), 'UTF-8') = {c}")
 
 
 def repartitioned(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """The rows, those with the same number below `count` in one partition.
+    """The rows, so that those with the same number below `count` are in one partition.
 
     Before 4.1 others may be there, too.
     """
@@ -264,8 +263,8 @@ def sent_rows(session: SparkSession, columns: Mapping[str, Sequence[int]]) -> Da
 
 
 def be_patient(session: Any, retries: int, longest_pause: int) -> None:
-    """Set how often a client of Spark Connect repeats a request, with pauses of so many
-    milliseconds at most.
+    """Set how often a client of Spark Connect repeats a request, and the longest pause in
+    milliseconds.
     """
     if spark_version() >= (4, 0):
         from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -286,7 +285,7 @@ def set_at_once(session: Any, conf: Mapping[str, str]) -> bool:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows of a frame of Spark Connect, and their schema, by one request: `collect` and
+    """All rows of a frame of Spark Connect, and their schema, with one request: `collect` and
     `toArrow` make two.
 
     A JDBC relation costs a connection to the database for each request.

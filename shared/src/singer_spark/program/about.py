@@ -1,6 +1,5 @@
-"""`--about` as plain text, with a description of each setting.
-
-Singer-sdk's own text leaves that out.
+"""`--about` as plain text, with a description of each setting, which singer-sdk's own text leaves
+out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What a look at a pipeline's surroundings found (`spark-lake check`).
-
-The same for source and lake.
+"""What a look at a pipeline's surroundings found (`spark-lake check`), in the same form for source
+and lake.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ class Finding:
     """One fact, for users.
 
     Attributes:
-        about: What was looked at, in a word.
+        about: What was examined, in a word.
         text: What was found, and what to do about it.
-        outcome: As it should be, worth knowing, or an obstacle to a run.
+        outcome: Whether it is as it should be, worth knowing, or an obstacle to a run.
     """
 
     about: str

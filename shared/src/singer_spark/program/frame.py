@@ -41,10 +41,10 @@ def run_program(
         grace_seconds: How long it may clean up after a signal.
 
     Raises:
-        SystemExit: always, except after a signal: then threads that are still running are not
-            awaited.
+        SystemExit: always, except after a signal, when the process exits without waiting for
+            running threads.
     """
-    # Arrow's own allocator, mimalloc, keeps freed memory; these return it, jemalloc more of it, and
+    # Arrow's own allocator, mimalloc, keeps freed memory. These return it (jemalloc more of it) and
     # are no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")
     # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
@@ -68,10 +68,10 @@ def run_program(
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
-    # Else the interpreter looks for garbage among all that was loaded, twice: a quarter of a short
-    # run's CPU time.
+    # Otherwise the interpreter looks for garbage among all that was loaded, twice, which takes a
+    # quarter of a short run's CPU time.
     gc.freeze()
-    # What was read ahead, or began in the background, may wait for what never comes.
+    # Threads that read ahead or work in the background may wait for something that never comes.
     end_within(grace_seconds, 1 if isinstance(code, str) else code or 0)
     sys.exit(code)
 
@@ -83,7 +83,7 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
         code = main()
     except (
         SystemExit
-    ) as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
+    ) as left:  # click exits like this when it meets a closed pipe, and puts a wrapper there
         sys.stdout, code = output, left.code
     except Exception as error:
         if stopped := _stopped_before(error):
@@ -107,7 +107,7 @@ def root_failure(error: Exception) -> Exception:
     """The error to report to the user: the cause rather than what it led to."""
     if isinstance(error, ResourceError):
         return error
-    # A JVM that is gone explains all later failures.
+    # A lost JVM explains all later failures.
     failure = jvm_failure()
     if failure is None and isinstance(error, BrokenPipeError):
         failure = ResourceError(
@@ -136,9 +136,8 @@ def _end() -> None:
 
 
 def _has_jemalloc() -> bool:
-    """Whether Arrow's wheel for this machine surely has it.
-
-    It warns of an allocator that it lacks.
+    """Whether Arrow's wheel for this machine certainly has it; Arrow warns about an allocator that
+    it lacks.
     """
     is_linux = sys.platform == "linux" and os.uname().machine == "x86_64"
     return is_linux and "CS_GNU_LIBC_VERSION" in os.confstr_names

@@ -1,8 +1,8 @@
 """Live lines at the end of a terminal that other programs write to as well.
 
-The cursor rests on an empty line above them. So all other output, of `tap` and `target` in one pipe
-or of a JVM, goes there, in whole lines, and the live lines are redrawn below it: the log scrolls
-up, and they stay at the end.
+The cursor rests on an empty line above them. All other output, from `tap` and `target` in one pipe
+or from a JVM, is written there in whole lines, and the live lines are redrawn below it. So the log
+scrolls up, and the live lines stay at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LiveLines:
             _write(WIPE)
 
     def draw(self) -> None:
-        """Draw the lines now: what is true only for a moment is seen as well."""
+        """Draw the lines now, so that what is true only for a moment is also seen."""
         with self._drawing:
             if self._ended.is_set():
                 return

@@ -1,5 +1,5 @@
-"""Logging of both programs: lines on standard error, or as in the logging config that
-`SINGER_SDK_LOG_CONFIG` names.
+"""Logging of both programs: lines on standard error, or what the logging config named by
+`SINGER_SDK_LOG_CONFIG` says.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Log a counter, timer or gauge as the SDK does, for programs: not on a terminal, nor unless
-    the SDK is loaded.
+    """Log a counter, timer or gauge as the SDK does, for programs: neither on a terminal nor if the
+    SDK is not loaded.
     """
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
@@ -87,7 +87,7 @@ def leave_out_libraries(*, sdk: bool = True) -> None:
 def logs_as_configured() -> bool:
     """Set up logging from the file that the variable names.
 
-    False if it is unset, or there is no such file.
+    Returns False if it is unset, or there is no such file.
     """
     path = os.environ.get(LOG_CONFIG)
     if not path:
@@ -105,7 +105,7 @@ def logs_as_configured() -> bool:
 
 
 def is_structured() -> bool:
-    """Whether the log is read by a program: then all messages go through the log."""
+    """Whether a program reads the log, so that all messages must go through it."""
     return any(
         type(each.formatter).__name__ == "StructuredFormatter"
         for each in logging.getLogger().handlers

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
-# With this variable only the line that says a run is done is printed: for one of many runs in a
+# With this variable, only the line that says a run is done is printed, for one of many runs in a
 # row.
 QUIET = "SPARK_LAKE_QUIET"
 DONE = "Done! "
-# The columns of live lines, by importance: a narrow terminal lacks the last ones; between two are
-# so many blanks.
+# The columns of live lines, by importance: a narrow terminal lacks the last ones. `GAP` is the
+# number of blanks between two.
 PERCENT, ROWS, DELETED, RATE, SIZE, TIME = "percent", "rows", "deleted", "rate", "size", "time"
 BY_WEIGHT, GAP = (ROWS, PERCENT, TIME, DELETED, RATE, SIZE), 2
 BAR_WIDTH, SHORTEST_NAME, WIDE = 20, 12, 110
@@ -49,7 +49,7 @@ class Count:
 
     Times are by the monotonic clock, None before its first rows.
 
-    `deleted` is the number of rows that left its table; `is_done`: no more of it comes.
+    `deleted` is the number of rows that left its table; `is_done` means that no more of it comes.
     """
 
     started: float | None = None
@@ -108,8 +108,8 @@ class Progress:
 
         Args:
             name: `connecting`, `reading`, `merging`, …
-            logged: Whether to write log lines, too: without a terminal, those of one program of a
-                pipe suffice.
+            logged: Whether to write log lines, too. Without a terminal, the lines of one program of
+                a pipe suffice.
         """
         with self._lock:
             if name != self._phase:
@@ -135,9 +135,8 @@ class Progress:
         self._streams = count
 
     def done(self, *streams: str) -> None:
-        """Mark streams of which no more comes.
-
-        If more does come of one, it is not done after all.
+        """Mark streams of which no more comes; if more does come, that stream is not done after
+        all.
         """
         with self._lock:
             for stream in streams:
@@ -252,7 +251,7 @@ class Progress:
                 _print(self.line())
 
     def line(self) -> str:
-        """The current log line: on the stream that moved last, else on the phase."""
+        """The current log line: about the stream that moved last, otherwise about the phase."""
         counts = self.counts()
         rows = sum(count.rows for count in counts.values())
         if rows == self._logged_rows:
@@ -264,9 +263,8 @@ class Progress:
         return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, width: int, most: int) -> RenderableType:
-        """The phase with the number of streams done, and a line for each stream.
-
-        If many, for those that moved last.
+        """The phase with the number of streams done, and a line for each stream; if there are many,
+        for those that moved last.
         """
         from rich.text import Text
 
@@ -302,9 +300,8 @@ class Progress:
 
 
 def _cells(count: Count, now: float) -> dict[str, str]:
-    """What is shown of a stream beside its name, from left to right.
-
-    The clock of one that is done is stopped.
+    """What is shown of a stream beside its name, from left to right; the clock of a finished stream
+    is stopped.
     """
     known = count.percent is not None and not count.is_done
     return {
@@ -331,9 +328,8 @@ def _bar(percent: int | None) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """A text in exactly so many columns.
-
-    A longer one loses its middle, as names often differ at their ends.
+    """A text in exactly this many columns; a longer one loses its middle, as names often differ at
+    their ends.
     """
     from rich.cells import cell_len, set_cell_size
 

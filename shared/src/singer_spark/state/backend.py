@@ -1,8 +1,7 @@
-"""Where the published copy of a pipeline's state is kept: the target's `state_backend`, or else the
-lake's bucket.
+"""Where the published copy of a pipeline's state is kept: the target's `state_backend`, or
+otherwise the lake's bucket.
 
-The journal in the bucket decides which state is valid; the copy kept here is read by people and the
-tap.
+The journal in the bucket decides which state is valid; people and the tap read the copy kept here.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class StateTable:
         """
         try:
             seen_text = None if seen is None else seen.decode()
-        except UnicodeDecodeError:  # not written by a program: left to whoever did
+        except UnicodeDecodeError:  # not written by a program, so it is left as it is
             return False
         with self._database.writing() as session:
             session.create(_CREATE, _CREATE_HISTORY)
@@ -149,7 +148,7 @@ class StateTable:
                 "seen": seen_text,
             }
             if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
-                # An answer may have been lost: the row may hold our own write.
+                # An answer may have been lost, so the row may hold our own write.
                 return self._row(session) == (text.encode(), Signature(self._lake, run_id))
             if run_id is not None:
                 session.execute(_REMEMBER, new)

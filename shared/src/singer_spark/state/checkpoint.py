@@ -2,8 +2,8 @@
 read by both.
 
 It covers slices that are completely staged. It can be continued only while the run that wrote it
-and the next one begin at the same place: the same last commit, and the same state. Whatever moves
-either makes it void.
+and the next one begin at the same place: the same last commit, and the same state. Whatever changes
+either of them makes it void.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Checkpoint:
         except KeyError as error:
             raise DamagedError(
                 RunCode.LAKE_FILE_DAMAGED,
-                f"{path} lacks {error}; remove it, the next run then starts anew",
+                f"{path} lacks {error}; remove it, and the next run starts over",
             ) from error
         wrong = [
             name
@@ -76,8 +76,8 @@ class Checkpoint:
         if wrong:
             raise DamagedError(
                 RunCode.LAKE_FILE_DAMAGED,
-                f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts "
-                "anew",
+                f"{path}: {', '.join(wrong)} is not an object; remove it, and the next run starts "
+                "over",
             )
         return found
 

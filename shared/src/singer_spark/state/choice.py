@@ -1,9 +1,9 @@
-"""Which state is valid, wherever its published copy is kept, also when that location has just
+"""Which state is valid, wherever its published copy is kept, even if that location has just been
 changed.
 
 The journal says where the last committed run kept it. If the store is another location by now, the
-state moves there by itself. A state of unknown origin that is already there is refused: it is
-unclear which of the two is meant.
+state moves there by itself. If a state of unknown origin is already there, it is refused, because
+it is unclear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def chosen_state(
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The error of a command that must not move the state, for a config with another location than
-    the last run's.
+    """The error of a command that must not move the state, for a config that names another location
+    than the last run's.
     """
     return ConfigurationError(
         RunCode.STATE_ELSEWHERE,
@@ -113,7 +113,7 @@ def same_as(one: SavedState | None, other: SavedState | None) -> bool:
 
 
 def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
-    """The run that saved last, None if none did; StateError: it is another lake's."""
+    """The run that saved last, None if none did; StateError if that run is another lake's."""
     signature = store.signature()
     if signature is None or signature.run_id is None:
         return None
@@ -138,8 +138,8 @@ def _journalled(entry: RunEntry) -> SavedState | None:
 
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
-    """Whether a run of this pipeline once saved this state: then it was left behind at an earlier
-    change of locations.
+    """Whether a run of this pipeline once saved this state, so that it was left behind by an
+    earlier change of location.
     """
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))

@@ -22,7 +22,7 @@ from singer_spark.state.database_url import (
 )
 
 LONGEST_WAIT_SECONDS = 20
-# A server that has gone silent is an error within two minutes.
+# A server that has gone silent causes an error within two minutes.
 _DEFAULTS = {
     "connect_timeout": LONGEST_WAIT_SECONDS,
     "application_name": "spark-lake",
@@ -74,9 +74,9 @@ class StateSession:
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Create the tables of states and history if missing.
+        """Create the tables of states and history if they are missing.
 
-        A concurrent creation waits, as it would fail.
+        Creations wait for one another, because a concurrent one would fail.
         """
         if all(self._has(table) for table in self._tables):
             return
@@ -131,7 +131,7 @@ class StateDatabase:
     def writing(self) -> Iterator[StateSession]:
         """A transaction that is committed at its end, or rolled back on an error.
 
-        It does not wait long for others.
+        It does not wait long for other transactions.
         """
         with self._transaction(writes=True) as session:
             assert session is not None
@@ -176,8 +176,8 @@ class StateDatabase:
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
     if writes:
         file.parent.mkdir(parents=True, exist_ok=True)
-    # As a URI, so that reading creates no file; read-write, so that what a killed writer left is
-    # rolled back.
+    # As a URI, so that reading creates no file, and read-write, so that what a killed writer left
+    # is rolled back.
     url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
     connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
     # Text written by hand may not be UTF-8.

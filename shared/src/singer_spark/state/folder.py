@@ -61,7 +61,7 @@ class FolderState(BucketState):
     ) -> bool:
         """Replace the content that was `seen`, for a run.
 
-        False if someone else or another lake wrote meanwhile.
+        Returns False if someone else or another lake wrote meanwhile.
         """
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
@@ -69,8 +69,8 @@ class FolderState(BucketState):
             return False
         if self.content() not in (seen, state_text(value, mark).encode()):
             return False
-        # The owner first: a state saved by a run that is not in the lake's journal counts as
-        # another lake's.
+        # The owner is written first, because a state saved by a run that is not in the lake's
+        # journal counts as another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
         return super().write(value, seen, run_id, mark)

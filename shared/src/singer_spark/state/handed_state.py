@@ -1,9 +1,10 @@
 """The location of the state, handed over by Meltano's state backend to the programs that Meltano
 starts.
 
-Meltano gives a tap a copy of the state as a file, or none: then it is unclear whether there is no
-state yet, or none is wanted. The location itself shows that, and has the checkpoint beside it. The
-backend is only asked for a state if one is wanted, so whether it sets the variable shows that, too.
+Meltano gives a tap a copy of the state as a file, or none. Without one, it is unclear whether there
+is no state yet or none is wanted. The location itself shows that, and has the checkpoint beside it.
+The backend is only asked for a state if one is wanted, so whether it sets the variable shows that,
+too.
 
 Every plugin gets Meltano's environment. So the variable only names the pipeline; settings that may
 contain secrets are in a file that only this user can read, and that is removed with Meltano's

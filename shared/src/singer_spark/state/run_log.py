@@ -1,8 +1,8 @@
 """The journal objects of a pipeline's runs, as both programs read them.
 
-A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict
-that it is dead. Its creation decides the run. A commit has two phases: `committed`, and `published`
-once readers see all of it.
+A run's object is created only if it is absent, and only once: as a commit, as a failure, or as
+another run's verdict that it is dead. Its creation decides the run. A commit has two phases:
+`committed`, and `published` once readers see all of it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
         "streams": {},
         "error": None,
     }
-    # An aborted run is a failure or a dead run: assume the outcome that is never pruned.
+    # An aborted run is a failure or a dead run; assume the outcome that is never pruned.
     usual |= (
         {"outcome": "rolled_back"}
         if phase == ABORTED

@@ -1,11 +1,10 @@
-"""The state as a tap finds it: by a path or URL, or by the target's config.
+"""The state, and the checkpoint beside it, as a tap finds them: by a path or URL, or by the
+target's config.
 
-And the checkpoint beside it.
-
-If the lake is known, that is the committed state, even if a run committed and died before it
-published the copy, and the checkpoint. A state outside of the lake names its lake; if that can't be
-reached from here, only the published copy is available. It may then be one run behind: the target
-compares, and refuses a state that does not fit.
+If the lake is known, the state is the committed one, even if a run committed and died before it
+published the copy, and the checkpoint is available. A state outside the lake names its lake; if
+that can't be reached from here, only the published copy is available. It may then be one run
+behind, so the target compares, and refuses a state that does not fit.
 """
 
 from __future__ import annotations

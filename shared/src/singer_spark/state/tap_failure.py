@@ -1,7 +1,6 @@
-"""Why a tap failed, left where the target of its pipe finds it once the input ends: the target
-records that reason.
+"""Why a tap failed, left where the target of its pipe finds and records it once the input ends.
 
-`spark-lake run` names a file for it in the environment of both programs. Elsewhere it is an object
+`spark-lake run` names a file for it in the environment of both programs. Otherwise it is an object
 beside the lake's state, which only a failed run reads.
 """
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 # Names the file under `spark-lake run`.
 VARIABLE = "SPARK_LAKE_TAP_FAILURE"
-# A tap may fail before the target of its pipe has begun; what is older is of another run.
+# A tap may fail before the target of its pipe has begun; anything older belongs to another run.
 EARLIER = timedelta(seconds=60)
 
 
@@ -36,7 +35,7 @@ def leave_failure(
 ) -> None:
     """Leave why the tap failed, in one line without secrets.
 
-    Raises nothing: the tap has an error to report.
+    Raises nothing, because the tap already has an error to report.
     """
     data = encode({"error": reason, "failed_at": timestamp_text(datetime.now(UTC))})
     with suppress(SingerSparkError, OSError):
@@ -49,11 +48,9 @@ def leave_failure(
 def take_failure(
     lake: Storage, pipeline: str, environ: Mapping[str, str], since: datetime
 ) -> str | None:
-    """Why the tap failed whose target began at `since`, removed from where it was left.
+    """Take away why the tap failed whose target began at `since`; None if it left nothing.
 
-    None if it left nothing.
-
-    Raises nothing: the target has an error to record.
+    Raises nothing, because the target already has an error to record.
     """
     with suppress(SingerSparkError, OSError, KeyError, ValueError):
         if file := environ.get(VARIABLE):

@@ -18,7 +18,8 @@ Result = TypeVar("Result")
 def each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Run the action for all items: one after another on a disk, in parallel in a bucket.
 
-    The results are in the order of the items; if several fail, the first one's error is raised.
+    The results are in the order of the items; if several fail, the error of the first one is
+    raised.
     """
     if storage.local:
         return [action(item) for item in items]

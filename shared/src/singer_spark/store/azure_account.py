@@ -1,6 +1,5 @@
-"""Options for obstore and delta-rs derived from adlfs storage options.
-
-Account, login and server.
+"""Options for obstore and delta-rs, derived from adlfs storage options: account, login and
+server.
 """
 
 from __future__ import annotations
@@ -113,9 +112,8 @@ class AzureAccount:
         return config
 
     def provider(self) -> Any:
-        """Obstore's provider for the machine's own login.
-
-        None if the options have a login, or obstore finds it.
+        """The obstore provider for the machine's own login; None if the options have a login, or
+        obstore finds it.
         """
         if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
             return None

@@ -66,9 +66,8 @@ class AzureBucket(ObstoreBucket):
         return (self.read_range(key, size - length, length) if length else b""), size
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store, which may answer before it is done.
-
-        The blob is empty until then.
+        """Copy inside the store, which may answer before the copy is done; until then the blob is
+        empty.
         """
         size = self.size(source)
         super().copy(source, target)

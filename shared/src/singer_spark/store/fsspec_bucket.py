@@ -1,5 +1,5 @@
-"""A bucket of any other store known to fsspec: without conditional writes, so it looks and then
-writes.
+"""A bucket of any other store known to fsspec. There are no conditional writes, so it looks and
+then writes.
 """
 
 from __future__ import annotations

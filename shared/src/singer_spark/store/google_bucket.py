@@ -1,7 +1,7 @@
 """A bucket of Google Cloud Storage, through its JSON API.
 
 obstore uses Google's XML API, which supports neither conditional copies nor composing several
-objects, and which no emulator has; and it takes fewer logins than Google's own library.
+objects, and which no emulator has. It also supports fewer kinds of login than Google's own library.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GOOGLE = "https://storage.googleapis.com"
 TRIES = 8
-# A busy store is asked for longer.
+# Requests to a busy store are retried for longer.
 BUSY_SECONDS = 180.0
 REQUESTS_AT_ONCE = 16
 LONGEST_PAUSE_SECONDS = 5.0
@@ -111,7 +111,7 @@ class GoogleBucket:
                         target.write(piece)
                 return
             except LostAnswerError:
-                # Started over: it is unknown which pieces of that upload arrived.
+                # It is started over, because it is unknown which pieces of that upload arrived.
                 if attempt == TRIES - 1:
                     raise
 
@@ -218,7 +218,7 @@ class GoogleBucket:
     ) -> Response:
         """Make a request.
 
-        Retry if the store is busy, and, with `again`, also if the answer was lost.
+        It is retried if the store is busy and, with `again`, also if the answer was lost.
         """
         import requests
 

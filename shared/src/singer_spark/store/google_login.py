@@ -1,4 +1,4 @@
-"""The login to Google's store: gcsfs's option `token`, else the machine's application-default
+"""The login to Google's store: gcsfs's option `token`, or the machine's application-default
 credentials.
 """
 
@@ -17,13 +17,14 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage_errors import RefusedError
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-# gcsfs's values for the machine's own login; `browser` would ask a person, and there is none.
+# gcsfs's values for the machine's own login; `browser` would need someone to log in, and nobody is
+# there.
 _OWN = (None, "", "google_default", "cloud", "cache")
 _UNUSABLE = ("browser",)
 
 
 class GoogleLogin:
-    """Makes the header that signs a request, with a token that is fetched anew before it
+    """Makes the header that signs a request, with a token that is fetched again before it
     expires.
     """
 
@@ -91,13 +92,13 @@ class GoogleLogin:
         if self._token in _UNUSABLE:
             raise ConfigurationError(
                 RunCode.BAD_STORAGE_OPTIONS,
-                f"storage_options: token {self._token!r} needs a person to log in; give a key "
-                "file, or no token",
+                f"storage_options: token {self._token!r} needs someone to log in; give a key file, "
+                "or no token",
             )
         try:
             if (key := self.key_file()) is not None:
                 with warnings.catch_warnings():
-                    # It warns of keys from others, which might name any server; this one is the
+                    # It warns about keys from others, which might name any server; this one is the
                     # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]

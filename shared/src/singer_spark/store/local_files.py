@@ -17,7 +17,7 @@ from singer_spark.core.identity import Process
 from singer_spark.store.files import FileInfo
 from singer_spark.store.storage_errors import ExplainedError
 
-# So often is a folder walked at most while files in it vanish.
+# How often a folder is walked at most while files in it vanish.
 LISTINGS = 10
 SCRATCH_TRIES = 100
 SCRATCH_KEPT_SECONDS = 24 * 60 * 60
@@ -36,8 +36,8 @@ class LocalFiles:
 
     Content appears atomically, by a hard link or a rename out of a scratch folder.
 
-    Failures are OSErrors, FileNotFoundError for a missing file. `ObjectFiles` offers the same;
-    tests put faults here.
+    Failures are OSErrors, and FileNotFoundError for a missing file. `ObjectFiles` offers the same
+    operations; tests inject faults here.
     """
 
     def __init__(self, root: Path, scratch: str) -> None:
@@ -152,8 +152,8 @@ class LocalFiles:
         """All files below a folder; an unreadable folder is an error, not an empty one."""
         for _ in range(LISTINGS):
             found, is_whole = _walked(self.root, prefix)
-            # Else again: the file that replaced one that vanished may have come where we had looked
-            # already.
+            # Otherwise again: the file that replaced a vanished one may have appeared where we had
+            # already looked.
             if is_whole:
                 break
         return found
@@ -185,9 +185,8 @@ class LocalFiles:
 
 
 def _is_abandoned(scratch: FileInfo) -> bool:
-    """Whether its writer is dead.
-
-    If that can't be told from here, whether the file is a day old.
+    """Whether its writer is dead; if that can't be determined from here, whether the file is a day
+    old.
     """
     writer = Process.of_mark(Path(scratch.path).stem)
     if writer is None or not (writer.is_alive() or writer.is_dead()):
@@ -243,8 +242,8 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
         _flush_folder(target.parent)
         source.unlink(missing_ok=True)
     finally:
-        # Others' copies, too: of a dead process, and of a suspended one, which then can't bring the
-        # file back.
+        # Also the copies of others: of a dead process, and of a suspended one, which then can't
+        # bring the file back.
         _remove_tree(location)
 
 
@@ -259,7 +258,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """The rights of a new file at a path, of which the umask may take some away."""
+    """The permissions of a new file at a path; the umask may remove some of them."""
     is_private = path.startswith(PRIVATE_FOLDERS) and not path.endswith(".parquet")
     return PRIVATE_MODE if is_private else USUAL_MODE
 
@@ -275,7 +274,7 @@ def _new(path: Path, mode: int) -> IO[bytes]:
 
 
 def _copy(source: Path, file: Path, mode: int, tail: bytes = b"") -> None:
-    if not source.exists():  # not to be taken for a scratch file that was swept away
+    if not source.exists():  # so that it is not mistaken for a scratch file that was swept away
         raise OSError(errno.EINVAL, f"{source} is not there")
     _new(file, mode).close()
     shutil.copyfile(source, file)
@@ -293,7 +292,7 @@ def _write(file: Path, data: bytes, mode: int) -> None:
 
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes out by the kernel's lock on the folder, which is released with its
+    """Keep other processes out with the kernel's lock on the folder, which is released with its
     process.
     """
     descriptor = os.open(folder, os.O_RDONLY)
@@ -333,22 +332,21 @@ def _flush_folder(folder: Path) -> None:
     try:
         _flush(folder)
     except PermissionError:
-        pass  # one above the bucket, in which we may make folders and not look
+        pass  # a folder above the bucket, in which we may make folders but not look
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
             raise
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree.
-
-    Files may vanish or appear meanwhile, but one that can't be removed is an error.
+    """Remove a tree; files may vanish or appear meanwhile, but one that can't be removed is an
+    error.
     """
 
     def unless_in_use(
         _function: object, _path: str, error: tuple[type, BaseException, object]
     ) -> None:
-        # An orphan may still write there: the next start removes its files.
+        # An orphaned process may still write there; the next start removes its files.
         if getattr(error[1], "errno", None) not in (errno.ENOENT, errno.ENOTEMPTY):
             raise error[1]
 

@@ -104,7 +104,8 @@ class ObjectFiles:
     def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
         """Nothing is requested yet; `kind` is the URL's scheme, for messages.
 
-        The store must decide which writer is first if `conditional`; else we look, then write.
+        If `conditional`, the store must decide which writer is first; otherwise we look, then
+        write.
         """
         self.bucket = bucket
         self.root = root.rstrip("/")
@@ -242,8 +243,8 @@ class ObjectFiles:
         keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
-            # There the folder's own object is not listed among those below it; elsewhere it was
-            # found if it exists.
+            # In such a store the folder's own object is not listed among those below it; in others
+            # it was found if it exists.
             outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
             self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
-# A store that has too much to do; obstore itself tries again for some seconds.
+# A store that is overloaded; obstore itself retries for a few seconds.
 _BUSY = {
     "SlowDown",
     "ServerBusy",
@@ -42,7 +42,7 @@ _BUSY = {
     "429",
 }
 BUSY_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 180.0, 0.5, 8.0
-# Why there is no connection, by signs in obstore's own account of a failure, and what to do.
+# Why there is no connection, recognised by obstore's description of the failure, and what to do.
 _NAME_OF_HOST = re.compile(r"https?://([^/\s]+)")
 _UNREACHABLE = {
     "dns error": (
@@ -61,7 +61,7 @@ _UNREACHABLE = {
     ),
     "TimedOut": ("{host} does not answer", "look at the network between, or correct endpoint_url"),
 }
-# Whoever has no keys is asked for those of this machine's role.
+# Without any keys in the options, this machine's role is asked for some here.
 _METADATA_SERVICE = "169.254.169.254"
 _UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
@@ -221,7 +221,8 @@ class ObstoreBucket:
             try:
                 return next(pages, None)
             except Exception:
-                # A listing that failed can't be continued, but one behind its last object begins.
+                # A listing that failed can't be continued, but a new one can start after its last
+                # object.
                 pages = obstore.list(self._store, folder, offset=last)
                 raise
 
@@ -257,9 +258,8 @@ class _Writer:
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:
-    """Make a request.
-
-    Signals are handled meanwhile, although obstore would block them until the answer.
+    """Make a request, and handle signals meanwhile, although obstore would block them until the
+    answer.
     """
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():
@@ -298,7 +298,7 @@ def patiently(request: Callable[[], Result], key: str) -> Result:
 
 @contextmanager
 def _failures(key: str) -> Iterator[None]:
-    """Turn obstore's exceptions into OSErrors with one line, the store's own message."""
+    """Turn obstore's exceptions into OSErrors with one line: the store's own message."""
     from obstore import exceptions
 
     try:

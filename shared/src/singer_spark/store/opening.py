@@ -82,8 +82,8 @@ def check_names(kind: str, options: Mapping[str, Any]) -> None:
         )
 
 
-# By the kinds of the stores opened so far. A task is sent this with the function that reads it, and
-# has no modules to import them from; a program imports none that it does not open.
+# Only for the kinds of stores opened so far. A task is sent this together with the function that
+# reads it, and has no modules to import them from; a program imports only those that it opens.
 _OPENERS: dict[str, Callable[..., Any]] = {}
 
 

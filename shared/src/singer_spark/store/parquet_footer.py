@@ -28,7 +28,7 @@ SCHEMA, ROWS, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 7, 8
 CHILDREN, FIELD_ID = 5, 9
 COLUMNS, BYTES, GROUP_ROWS, GROUP_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
 CHUNK_FILE, CHUNK_OFFSET, CHUNK_METADATA, CHUNK_INDEXES, CHUNK_KEYS = 1, 2, 3, (4, 5, 6, 7), (8, 9)
-# Of a column chunk's metadata: its size, the places of its pages, and its Bloom filter.
+# Fields of a column chunk's metadata: its size, the offsets of its pages, and its Bloom filter.
 CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER, BLOOM_FILTER_BYTES = (
     7,
     9,

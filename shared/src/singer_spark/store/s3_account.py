@@ -1,6 +1,5 @@
-"""Options for obstore and delta-rs derived from s3fs storage options.
-
-Login, server and timeouts.
+"""Options for obstore and delta-rs, derived from s3fs storage options: login, server and
+timeouts.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store import http_options
 
-# Keys of a login that may change are fetched again after this time; botocore itself keeps them
-# valid.
+# Keys that may change are fetched again after this time; botocore itself keeps them valid.
 KEPT_FOR = timedelta(minutes=10)
 # Variables by which obstore finds a login by itself.
 _OF_THE_ENVIRONMENT = (
@@ -128,9 +126,8 @@ class S3Account:
         return keys
 
     def found_keys(self) -> tuple[str, str, str] | None:
-        """The current keys, for a library that reads no profiles.
-
-        None if it must find them by itself.
+        """The current keys, for a library that reads no profiles; None if it must find them by
+        itself.
         """
         provider = self.provider()
         found = provider() if provider else None
@@ -236,9 +233,8 @@ def _region_of_profile(profile: str | None) -> str:
 
 
 def _region_of_bucket(bucket: str, endpoint: str) -> str:
-    """A bucket's region, from Amazon, which needs no login for that.
-
-    `us-east-1` if it can't be reached.
+    """A bucket's region, from Amazon, which needs no login for that; `us-east-1` if Amazon can't be
+    reached.
     """
     if endpoint or not bucket:
         return DEFAULT_REGION

@@ -41,7 +41,7 @@ def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
 
 
 def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
-    """With the account's host, and without TLS if the endpoint has none."""
+    """A URL with the account's host, and without TLS if the endpoint has none."""
     from singer_spark.store.azure_account import AzureAccount, container_and_host
 
     account = AzureAccount.of(url, options)
@@ -86,9 +86,8 @@ class Storage:
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
             options: fsspec's storage options for that store; the same values configure Spark.
-            accept_unconditional: Without a reliable conditional put, look and then write: two
-                concurrent runs may both
-                win.
+            accept_unconditional: If there is no reliable conditional put, look and then write: two
+                concurrent runs may both win.
             files: Other operations below the same URL (tests inject faults by them).
 
         Raises:
@@ -219,9 +218,8 @@ class Storage:
                     raise
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copy a file with bytes appended to a path that nothing else writes to.
-
-        Inside the store if it can.
+        """Copy a file with bytes appended to a path that nothing else writes to, inside the store
+        if it can.
         """
         with self._errors("write", target):
             try:

@@ -114,7 +114,7 @@ def _way_out(error: Exception) -> str:
     if error_code(error) in ("NotImplemented", "501") or isinstance(error, UnconditionalStoreError):
         return CONDITIONAL_WAY_OUT
     if isinstance(error, NotADirectoryError | IsADirectoryError):
-        return "a file stands where a folder should be, or the reverse: correct the path"
+        return "there is a file where a folder should be, or the reverse: correct the path"
     if number is not None:
         return "check the folder, and that this machine can write there, and run again"
     return "check the bucket's URL and storage_options and run again"

@@ -37,7 +37,7 @@ class BinlogStart:
     bookmark: BinlogBookmark
 
     def begin(self, moment: str) -> None:
-        """Nothing more: the place is that of the snapshot in which the table is read."""
+        """Do nothing more: the place is that of the snapshot in which the table is read."""
 
 
 class BinlogRun(ChangeLog[BinlogBookmark]):
@@ -76,9 +76,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             self._start(server, first)
 
     def _ask(self) -> BinlogServer:
-        """Ask the server once for what all bookmarks are compared with.
-
-        First where the log ends.
+        """Ask the server once for what all bookmarks are compared with, beginning with where the
+        log ends.
         """
         server = self._server = BinlogServer.of(self._database)
         self._until = server.end()
@@ -130,7 +129,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         ):
             raise lost(
                 stream,
-                f"its bookmark {begin} lies behind the end of the server's log {end}: it began "
+                f"its bookmark {begin} is behind the end of the server's log {end}: the log began "
                 "again",
             )
         if size is None:
@@ -157,7 +156,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         logged_tables(BinlogServer.of(self._database), [plan])
 
     def overview(self) -> str:
-        """As `ChangeLog.overview`: where the log ends; its file is asked for, as by a reading."""
+        """See `ChangeLog.overview`: where the binary log ends; its file is requested, as a reading
+        would.
+        """
         from tap_spark_jdbc.binlog.dump import Dump
 
         server = self._opened()
@@ -169,7 +170,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         return self._server or self._ask()
 
     def drop(self) -> list[str]:
-        """As `ChangeLog.drop`: the server keeps nothing for a reader of its log."""
+        """See `ChangeLog.drop`. Nothing to do, as the server keeps nothing for a reader of its
+        binary log.
+        """
         return []
 
     def _parsed(self, stream: str, entry: Mapping[str, Any] | None) -> BinlogBookmark | None:
@@ -230,7 +233,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         if moved:
             first = self._before_all(server)
             for stream in self._streams.values():
-                # Places are of the other server: only identifiers tell what is new.
+                # Positions are those of the other server: only identifiers show what is new.
                 stream.bookmark = replace(
                     stream.bookmark, position=replace(until, number=0, offset=0)
                 )
@@ -239,7 +242,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         )
 
     def _before_all(self, server: BinlogServer) -> BinlogBookmark:
-        """The bookmark whose transactions all others have, too."""
+        """The bookmark whose transactions all other bookmarks have, too."""
         for each in self._bookmarks.values():
             if all(
                 covers(other.gtids, each.gtids, server.gtid_kind)

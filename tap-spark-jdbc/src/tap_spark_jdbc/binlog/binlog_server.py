@@ -1,5 +1,5 @@
-"""The server whose binlog is read: whether that is possible, where its log ends, and what it still
-has.
+"""The server whose binary log is read: whether that is possible, where the log ends, and what it
+still has.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ class BinlogServer:
 
     Attributes:
         version: As a number: 90700.
-        identifier: What tells it from other servers.
-        gtids: Whether each transaction has an identifier that every server of the group knows. Not
-            where MySQL's
-            transactions have tags, which the tap does not read.
+        identifier: What distinguishes it from other servers.
+        gtids: Whether each transaction has an identifier that every server of the group knows.
+            False if MySQL's transactions have tags, which the tap does not read.
     """
 
     database: Database
@@ -48,7 +47,9 @@ class BinlogServer:
 
     @classmethod
     def of(cls, database: Database) -> BinlogServer:
-        """The server, if its log can be read; ConfigurationError: it can't, and what to do."""
+        """The server, if its binary log can be read; ConfigurationError: why it can't, and what to
+        do.
+        """
         known = _variables(database)
         text = known.get("version", "")
         is_mariadb = "mariadb" in text.lower()
@@ -84,11 +85,11 @@ class BinlogServer:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
         found = "".join(_variables(self.database).get(name, "").split())
-        # The first transaction with a tag may have come since the run began.
+        # The first transaction with a tag may have arrived since the run began.
         return "" if MySqlGtids.has_tags(found) else found
 
     def end(self) -> LogPosition:
-        """Where the log ends now; ConfigurationError: the user may not ask."""
+        """Where the binary log ends now; ConfigurationError: the user may not ask."""
         named = not self.is_mariadb and self.version >= _NAMED_STATUS
         (found, *_) = self._rows(f"SHOW {'BINARY LOG' if named else 'MASTER'} STATUS") or [()]
         if not found:

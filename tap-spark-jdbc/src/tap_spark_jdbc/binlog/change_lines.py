@@ -57,9 +57,9 @@ class BinlogStream(PendingLines):
         table: Its table as it was when the run began.
         look: Asks which columns the table has now.
         shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place
-            tells.
-        altered: Whether its table was changed since the bookmark: rows then have the columns of
-            now.
+            shows that.
+        altered: Whether its table was changed since the bookmark, so that rows have the current
+            columns.
     """
 
     plan: StreamPlan
@@ -135,9 +135,8 @@ class BinlogStream(PendingLines):
         }
 
     def _refuse_new(self, unknown: Sequence[str]) -> None:
-        """Raise SourceError if the table has one of these columns now.
-
-        One that came and went does not count.
+        """Raise SourceError if the table has one of these columns now; a column that came and went
+        does not count.
         """
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(

@@ -1,4 +1,6 @@
-"""Values from the log's bytes: the same as from the readers, or an error that names the column."""
+"""Values from the bytes of the binary log: the same as from the readers, or an error that names the
+column.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ class BinlogValues:
         columns: The columns by name.
         types: Their Arrow types; in lines bytes are texts in base64.
         charmap: The 256 characters of a character set with one byte a character.
-        convert: Lets the server make texts of a type's bytes, or of floating-point numbers.
+        convert: Lets the server turn a type's bytes, or floating-point numbers, into texts.
     """
 
     stream: str
@@ -175,7 +177,7 @@ class BinlogValues:
         return self._of_bytes(values.binary(), kind, logged)
 
     def _of_bytes(self, found: pa.Array, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
-        """Texts, bytes, vectors, and types that the server makes texts of."""
+        """Texts, bytes, vectors, and types that the server turns into texts."""
         native = logged.native.lower()
         if kind.code in (VARCHAR_COMPRESSED, BLOB_COMPRESSED):
             found = _uncompressed(found)
@@ -189,7 +191,9 @@ class BinlogValues:
         return self._decoded(found, logged.charset)
 
     def _decoded(self, found: pa.Array, charset: str) -> pa.Array:
-        """Texts of a character set; pa.ArrowInvalid or ValueError: bytes that are none."""
+        """Texts of a character set; pa.ArrowInvalid or ValueError: bytes that are not text of that
+        set.
+        """
         if charset in _UTF8:
             return found.cast(pa.string())
         if (codec := _CODECS.get(charset)) is not None:

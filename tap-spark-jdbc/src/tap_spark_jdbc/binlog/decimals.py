@@ -1,5 +1,5 @@
-"""Packed decimals: nine digits in four bytes, the rest in fewer, the first bit turned, negative
-ones with all bits.
+"""Packed decimals: nine digits in four bytes, the rest in fewer. The first bit is inverted, and so
+are all bits of negative numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.events import Bytes
     from tap_spark_jdbc.binlog.row_images import Values
 
-# A number of so many digits fits into 64 bits.
+# A number of this many digits fits into 64 bits.
 _SMALL_DIGITS = 18
 _MOST_DIGITS = 38
 _GROUP_DIGITS, _GROUP_BYTES = 9, 4
 
 
 def decimals(values: Values, digits: int, scale: int) -> pa.Array:
-    """Decimals of these digits; their texts where Arrow's type has not as many."""
+    """Decimals of these digits; their texts if Arrow's type does not have as many digits."""
     packed = values.fixed(sum(decimal_bytes(digits, scale)))
     if digits > _SMALL_DIGITS:
         texts = [
@@ -82,9 +82,8 @@ def _digits(data: bytes | bytearray, count: int, *, leading: bool) -> str:
 
 
 def _groups(count: int, *, leading: bool) -> list[tuple[int, int]]:
-    """The bytes and the digits of each group.
-
-    The smaller one is the first before the point, the last behind it.
+    """The bytes and the digits of each group; the smaller group is the first one before the point
+    and the last one after it.
     """
     groups, rest = divmod(count, _GROUP_DIGITS)
     whole = [(_GROUP_BYTES, _GROUP_DIGITS)] * groups

@@ -36,18 +36,19 @@ if TYPE_CHECKING:
 
 PRIVATE = {"pymysql.connections:Connection": ("_rfile", "_write_bytes")}
 _SECONDS = 60
-# Codes of the server: what is asked for is not in its log; the user may not.
+# The server's error codes: what is requested is not in its log; the user lacks the privilege.
 _LOST, _DENIED = 1236, 1227
 _WAY_OUT = "; run GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user"
 
 
 @dataclass(frozen=True)
 class BinlogLogin:
-    """A server, and who logs in.
+    """A server and the login to it.
 
     Attributes:
         tls: The mode of TLS: `disable`, `prefer`, `trust`, `verify-ca` or `verify-full`.
-        authority: The file with the certificate of its authority, or its own; None: the machine's.
+        authority: The file with the certificate of its authority, or the server's own; None: the
+            machine's authorities.
     """
 
     host: str
@@ -59,7 +60,7 @@ class BinlogLogin:
 
     @classmethod
     def of(cls, source: JdbcSource) -> BinlogLogin:
-        """The login of the JDBC URL; ConfigurationError: the log can't be read as it says."""
+        """The login of the JDBC URL; ConfigurationError: the binary log can't be read with it."""
         found = MARIADB_URL.fullmatch(source.url)
         if found is None:
             raise ConfigurationError(
@@ -131,7 +132,7 @@ def _mode(given: dict[str, str]) -> str:
 
 @contextmanager
 def refusing(before: str = "the server does not send its log: ") -> Iterator[None]:
-    """Raise errors of the client as one of ours, in one line."""
+    """Raise errors of the client as one of our errors, in one line."""
     import pymysql
 
     try:
@@ -158,9 +159,8 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
     if code == _LOST:
         return StateError(
             TapCode.LOG_POSITION_LOST,
-            f"{before}{text}; what comes behind the bookmarks can't be read any more: run the "
-            "LOG_BASED streams with "
-            "--full, so that their tables are read again",
+            f"{before}{text}; what comes after the bookmarks can't be read any more: run the "
+            "LOG_BASED streams with --full, so that their tables are read again",
         )
     return SourceError(TapCode.LOG_BROKEN, f"{before}{text}")
 
@@ -168,8 +168,8 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
 _BY_POSITION, _BY_GTID = 0x12, 0x1E
-# The server sends what the log holds now, then an end; it takes a client without a number for no
-# replica.
+# The server sends what the log holds now, then an end; it does not count a client without a number
+# as a replica.
 _TO_THE_END, _NO_REPLICA = 1, 0
 _MORE = 0xFFFFFF
 _EVENT, _ERROR = 0x00, 0xFF
@@ -181,7 +181,7 @@ _SESSION = (
 
 
 class Dump:
-    """One reading of the log."""
+    """One reading of the binary log."""
 
     def __init__(self, login: BinlogLogin) -> None:
         """Nothing is connected yet."""
@@ -189,9 +189,8 @@ class Dump:
 
     @classmethod
     def of(cls, source: JdbcSource) -> Dump:
-        """Of the server that the JDBC URL names.
-
-        ConfigurationError: its log can't be read as the URL says.
+        """A reading of the server that the JDBC URL names; ConfigurationError: its log can't be
+        read as the URL says.
         """
         return cls(BinlogLogin.of(source))
 
@@ -205,10 +204,10 @@ class Dump:
     def events(
         self, begin: LogPosition | None, *, gtids: bytes | None = None, statement: str | None = None
     ) -> Iterator[Events]:
-        """Batches of events from a position on, or behind a set of transactions.
+        """Batches of events from a position on, or after a set of transactions.
 
         Args:
-            begin: None: behind the set.
+            begin: None: after the set.
             gtids: The set as MySQL's protocol has it.
             statement: The statement by which MariaDB learns of the set.
 
@@ -242,7 +241,7 @@ def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> A
             + name
         )
     else:
-        # By the set alone, as if no file was known.
+        # By the set alone, as if no file were known.
         flags = _TO_THE_END | 0x04
         command = struct.pack("<BHIIQI", _BY_GTID, flags, _NO_REPLICA, 0, 4, len(gtids)) + gtids
     connection._write_bytes(struct.pack("<I", len(command)) + command)
@@ -250,10 +249,11 @@ def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> A
 
 
 def _batches(file: Any, checksum: int) -> Iterator[Events]:
-    """The events of packets, without the packets' heads, until the server says that there are no
+    """The events of packets, without the packets' headers, until the server says that there are no
     more.
 
-    Until the log says it itself, `checksum` is the number of bytes of a checksum behind each event.
+    `checksum` is the number of bytes of a checksum after each event, until the log itself states
+    it.
     """
     data, begins, ends = bytearray(), [], []
     at = 0
@@ -295,9 +295,9 @@ def _batches(file: Any, checksum: int) -> Iterator[Events]:
 
 
 def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
-    """Join the packets of one event in place; its size, and where the last packet ends.
+    """Join the packets of one event in place.
 
-    None: there is more to come.
+    Returns its size and where the last packet ends; None: there is more to come.
     """
     size, position = 0, at
     parts = []

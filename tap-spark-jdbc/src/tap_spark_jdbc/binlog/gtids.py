@@ -14,7 +14,7 @@ class MySqlGtids:
     """A set of MySQL's identifiers.
 
     Attributes:
-        intervals: For each source sorted intervals of numbers, the end not included.
+        intervals: For each source, sorted intervals of numbers; the end is excluded.
     """
 
     intervals: dict[str, list[tuple[int, int]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""MySQL's binary JSON as the text that the server makes of it.
+"""MySQL's binary JSON as the text that the server converts it to.
 
 See https://dev.mysql.com/doc/dev/mysql-server/latest/json__binary_8h.html.
 """
@@ -93,7 +93,7 @@ def _quoted(text: str) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double with the fewest digits that give it again, as the server writes it in JSON."""
+    """A double with the fewest digits that parse to it, as the server writes it in JSON."""
     if value == 0:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()

@@ -1,4 +1,4 @@
-"""Reading the log once with Arrow, which a run without changes does not load."""
+"""Reading the binary log once with Arrow, which a run without changes does not load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# Functions of the server that make a text of a type's bytes.
+# Functions of the server that turn a type's bytes into a text.
 _TEXTS = {
     "uuid": "CAST(CAST({c} AS UUID) AS CHAR)",
     "inet6": "INET6_NTOA({c})",
@@ -79,7 +79,8 @@ def read_log(
 ) -> BinlogReading:
     """Read the log from the first bookmark to a position; `move` is called where transactions end.
 
-    With `by_gtid` it begins behind the bookmark's identifiers, as its position is another server's.
+    With `by_gtid`, reading begins after the bookmark's identifiers, because its position is another
+    server's.
 
     Raises:
         SourceError: the server refused.
@@ -113,9 +114,7 @@ def read_log(
 
 
 def _charmaps(database: Database) -> Callable[[str], str]:
-    """A function that asks the server for the characters of a set with one byte a character,
-    once.
-    """
+    """A function that asks the server, once, for the characters of a single-byte character set."""
     known: dict[str, str] = {}
 
     def charmap(charset: str) -> str:
@@ -132,7 +131,7 @@ def _charmaps(database: Database) -> Callable[[str], str]:
 
 
 def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
-    """The texts that the server makes of a type's bytes, or of floating-point numbers."""
+    """The texts into which the server converts a type's bytes, or floating-point numbers."""
     rules = {each.sql_type: each.text or each.select for each in database.source.dialect.type_rules}
     shown = {**_TEXTS, "double": rules["DOUBLE PRECISION"]}
     select, size = shown.get(native, rules["GEOMETRY"]), _SIZES.get(native, 0)

@@ -1,4 +1,4 @@
-"""The tables that are read from the log, as the server's catalog has them now."""
+"""The tables that are read from the binary log, as the server's catalog describes them now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, ''), EXTRA
 FROM information_schema.COLUMNS WHERE {tables} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION
 """
-# As a constraint has no own name for its rules, they are spelled as the catalog does.
+# A constraint has no names of its own for its rules, so they are spelled as in the catalog.
 _CASCADES = """
 SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, CONCAT('ON DELETE ', DELETE_RULE,
   ' ON UPDATE ', UPDATE_RULE)
@@ -48,7 +48,7 @@ def logged_tables(server: BinlogServer, plans: Sequence[StreamPlan]) -> dict[str
     """The tables of streams, by stream.
 
     Raises:
-        ConfigurationError: a table can't be read from the log, and what to do.
+        ConfigurationError: why a table can't be read from the log, and what to do.
     """
     dialect, rows = server.database.source.dialect, server.database.connection.rows
     if not plans:
@@ -91,7 +91,7 @@ def _refuse_cascades(found: Sequence[tuple[str | None, ...]], plans: Sequence[St
         if stream is not None:
             raise ConfigurationError(
                 TapCode.LOG_TABLE_UNSUITABLE,
-                f"stream {stream}: its foreign key {constraint} ({rules}) changes rows without a "
-                "word in the log; set "
-                "its replication_method to INCREMENTAL with detect_deletes, or to FULL_TABLE",
+                f"stream {stream}: its foreign key {constraint} ({rules}) changes rows without "
+                "recording that in the log; set its replication_method to INCREMENTAL with "
+                "detect_deletes, or to FULL_TABLE",
             )

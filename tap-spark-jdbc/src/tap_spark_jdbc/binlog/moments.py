@@ -1,4 +1,4 @@
-"""Dates and times of the log: packed into bits, with a fraction of up to six digits."""
+"""Dates and times of the binary log: packed into bits, with a fraction of up to six digits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Moments:
         dates = (seconds // 86_400).astype("datetime64[D]")
         months = dates.astype("datetime64[M]")
         years = months.astype("datetime64[Y]").astype(np.int64) + 1970
-        # The first second is how the server keeps a date of zeros.
+        # The server stores a date of zeros as the first second.
         zero = seconds == 0
         years, months_of_year, days = (
             np.where(zero, 0, each)
@@ -156,7 +156,7 @@ def times(values: Values, kind: LoggedType) -> pa.Array:
 
 
 def clock_texts(micros: Numbers, digits: int) -> pa.Array:
-    """Hours, minutes, seconds and a fraction of so many digits."""
+    """Hours, minutes, seconds and a fraction of this many digits."""
     seconds, fraction = micros // _SECOND, micros % _SECOND
     clock = _joined(":", (seconds // 3600, 2), (seconds // 60 % 60, 2), (seconds % 60, 2))
     if not digits:
@@ -178,7 +178,7 @@ def _big(values: Values, offset: int, size: int) -> Numbers:
 
 
 def _fraction(values: Values, offset: int, digits: int) -> Numbers:
-    """The fraction of a second in microseconds, which has two digits a byte."""
+    """The fraction of a second in microseconds; it is stored with two digits a byte."""
     size = (digits + 1) // 2
     scale: int = 10 ** (6 - 2 * size)
     return _big(values, offset, size) * scale

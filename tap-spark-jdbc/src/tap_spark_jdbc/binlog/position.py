@@ -16,7 +16,7 @@ _POSITION = re.compile(r"(?P<file>.+\.(?P<number>\d+)):(?P<offset>\d+)")
 
 @dataclass(frozen=True, order=True)
 class LogPosition:
-    """A position in the log; positions of one server compare as they follow each other.
+    """A position in the binary log; positions of one server compare in the order of the log.
 
     Attributes:
         number: The number of its file.
@@ -52,7 +52,7 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class LoggedColumn:
-    """A column as the log's rows have it.
+    """A column as it is in the log's rows.
 
     Attributes:
         native: Its type with parameters: `int unsigned`.
@@ -70,13 +70,13 @@ class BinlogBookmark(StreamPosition):
 
     Attributes:
         server: The server's identifier.
-        created: When the position's file was begun, in seconds since 1970: another file of that
-            name has another time.
+        created: When the position's file began, in seconds since 1970, which distinguishes it from
+            another file of that name.
         gtids: The transactions before the position, as the server writes the set; empty if it has
             none.
         columns: The table's columns at the position.
         key: The records' key.
-        prepared: Where XA transactions begin that are prepared, by their identifier in hexadecimal.
+        prepared: Where the prepared XA transactions begin, by their identifier in hexadecimal.
     """
 
     position: LogPosition

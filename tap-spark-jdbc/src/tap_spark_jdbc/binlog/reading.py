@@ -1,4 +1,4 @@
-"""Events in, lines and STATE out: a batch at a time, STATE where transactions end."""
+"""Turns events into lines and STATE: a batch at a time, with STATE where transactions end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _CONTROL = (
     PARTIAL_ROWS,
 )
 _DESCRIBING = ("CREATE", "DROP", "RENAME")
-# A flag of MariaDB's transactions, and one that tells of a number before the identifier of an XA
+# A flag of MariaDB's transactions, and one that announces a number before the identifier of an XA
 # transaction.
 _PREPARED_XA, _GROUPED = 64, 2
 
@@ -72,7 +72,7 @@ class Transaction:
         first: The number of its first event in the batch; those of an earlier batch have 0.
         carried: Whether it began in an earlier batch.
         position: Where it begins.
-        gtid: Its identifier; None: it has none, or nothing is known by it.
+        gtid: Its identifier; None: it has none, or identifiers are not used.
         prepared: The identifier of an XA transaction, whose rows count when it is committed.
     """
 
@@ -90,12 +90,11 @@ class BinlogReading:
 
     Attributes:
         streams: By database and table.
-        until: Transactions that begin here or behind it are left for the next run; None: all are
-            read.
+        until: Transactions that begin here or later are left for the next run; None: all are read.
         executed: The identifiers of all transactions up to `committed`; None: they have none.
-        expected: When the first file was begun; 0: that is not known.
+        expected: When the first file was begun; 0: unknown.
         committed: Where the last transaction ends; None: there was none.
-        created: When each file was begun that was read.
+        created: When each file that was read was begun.
         prepared: Where XA transactions begin that are still prepared.
         stopped: Whether the run's budget ended it.
     """
@@ -148,7 +147,7 @@ class BinlogReading:
             if self.stopped:
                 return False
         if self._ended:
-            # Of a transaction that is still open no row is sent before the state, which does not
+            # No row of a transaction that is still open is sent before the state, which does not
             # count it.
             self._send(batch, sent, self._ended)
             sent = max(sent, self._ended)
@@ -159,7 +158,7 @@ class BinlogReading:
         return wanted
 
     def _begin(self, batch: Events, event: int) -> bool:
-        """A transaction begins; False: it is behind the end."""
+        """A transaction begins; returns False if it is after the end."""
         position = LogPosition.of(self._file, batch.head(event))
         if self.until is not None and position >= self.until:
             return False
@@ -182,9 +181,8 @@ class BinlogReading:
         return True
 
     def _begin_file(self, batch: Events, event: int, sent: int) -> int:
-        """A file begins, in which a server that was restarted gives tables other numbers.
-
-        Up to where rows are sent.
+        """A file begins, in which a restarted server gives tables other numbers; returns up to
+        which event rows are sent.
         """
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
@@ -194,7 +192,7 @@ class BinlogReading:
         self.expected, self.created[self._file] = 0, created
         if self._open is not None and self._open.carried:
             raise self._unusable("a file ends in the middle of a transaction")
-        # A crash leaves what it interrupted without an end: no transaction is open over two files.
+        # A crash leaves what it interrupted without an end, as no transaction spans two files.
         self._send(batch, sent, event if self._open is None else self._open.first)
         self._open, self._maps = None, {}
         return event
@@ -210,7 +208,7 @@ class BinlogReading:
     def _rotate(self, batch: Events, event: int) -> None:
         self._file, offset = rotation_of(batch, event)
         if batch.tails[event] and self.committed is not None:
-            # The server's own, at the end of a file, not the one that it makes at the beginning.
+            # The server's own one at the end of a file, not the artificial one at the beginning.
             self.committed = LogPosition.of(self._file, offset)
 
     def _statement(self, batch: Events, event: int, sent: int) -> int:
@@ -256,7 +254,7 @@ class BinlogReading:
             elif statement.verb == "ALTER":
                 stream.altered = True
             elif statement.verb in _DESCRIBING:
-                raise lost(stream.name, "its table was dropped, made again or renamed")
+                raise lost(stream.name, "its table was dropped, recreated or renamed")
             else:
                 raise lost(
                     stream.name,

@@ -1,5 +1,5 @@
-"""The rows of many events at once, column by column: the first row of each event, then each second
-one, and so on.
+"""The rows of many events at once, column by column: the first row of each event, then the second
+row of each, and so on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Values:
         return Values(self.content, self.nulls[rows], self.begins[rows], self.sizes[rows])
 
     def fixed(self, size: int) -> Bytes:
-        """The bytes of values of one size, a row each; those of NULL are anything."""
+        """The bytes of values of one size, a row each; those of NULL are arbitrary."""
         begins = np.where(self.nulls, 0, self.begins)
         found: Bytes = self.content[begins[:, None] + np.arange(size)]
         return found
@@ -75,10 +75,10 @@ class Values:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows, or what they were before.
+    """Rows, or their former values.
 
     Attributes:
-        columns: The values of each column that the log has, by its number.
+        columns: The values of each column that is in the log, by its number.
     """
 
     columns: dict[int, Values]
@@ -95,7 +95,7 @@ class RowImages:
     Attributes:
         events: The event of each row, by its number in the batch.
         orders: The number of each row in its event.
-        images: The rows; of updates as they were before, then as they are.
+        images: The rows; for updates, as they were before and then as they are.
     """
 
     events: Numbers
@@ -161,13 +161,12 @@ def _present(bitmap: bytes, count: int) -> list[int]:
 def _image(
     content: Bytes, at: Numbers, present: Sequence[int], types: Sequence[LoggedType]
 ) -> tuple[dict[int, Values], Numbers]:
-    """One row at each position, and where it ends.
-
-    A bitmap of NULLs, then the values that there are.
+    """One row at each position, and where it ends: a bitmap of NULLs, then the values that are not
+    NULL.
     """
     bitmap, found = at, {}
     at = at + (len(present) + 7) // 8
-    # A broken row must not lead behind the end.
+    # A broken row must not lead beyond the end.
     last = len(content) - 16
     for position, number in enumerate(present):
         kind = types[number]

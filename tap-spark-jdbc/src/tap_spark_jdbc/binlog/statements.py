@@ -66,9 +66,8 @@ class Statement:
 
 
 def _named(database: str, tokens: list[str], verb: str) -> list[tuple[str, str]]:
-    """The names at the beginning: one of ALTER and CREATE, a list of the others.
-
-    RENAME has two a table.
+    """The names at the beginning: one for ALTER and CREATE, a list for the others; RENAME has two
+    for each table.
     """
     found, at = [], 0
     while at < len(tokens):
@@ -100,7 +99,7 @@ def _renamed(database: str, tokens: list[str]) -> list[tuple[str, str]]:
 
 
 def _mentioned(database: str, tokens: list[str]) -> list[tuple[str, str]]:
-    """Every name that may be that of a table."""
+    """Every name that may be a table's."""
     names = [_name(each) for each in tokens if not each.startswith("'")]
     pairs = zip(names, names[1:], names[2:], strict=False)
     return [(database, each) for each in names] + [

@@ -1,5 +1,5 @@
-"""A table as the log describes it before its rows: types, sizes, and names where the server logs
-them.
+"""A table as the binary log describes it before its rows: types, sizes, and names if the server
+logs them.
 
 See
 https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html.
@@ -55,7 +55,7 @@ _CODES = (
     (".*", {GEOMETRY}),
 )  # fmt: skip
 _DIGITS = 9
-# Bytes of so many decimal digits.
+# The bytes for each number of decimal digits.
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -65,9 +65,8 @@ class LoggedType:
 
     Attributes:
         code: The type's code.
-        meta: Its parameters: of a decimal the digits and the scale, of a text the bytes it may
-            have, of a time the
-            digits of its fraction, of a number of bits the bits.
+        meta: Its parameters: the digits and the scale of a decimal, the most bytes of a text, the
+            digits of a time's fraction, the number of bits of a BIT.
     """
 
     code: int
@@ -149,7 +148,7 @@ class TableMap:
 
 
 def decimal_bytes(digits: int, scale: int) -> tuple[int, int]:
-    """The bytes of a packed decimal before and behind its point."""
+    """The bytes of a packed decimal before and after its point."""
     whole, rest = divmod(digits - scale, _DIGITS)
     parts, last = divmod(scale, _DIGITS)
     return whole * 4 + _DIGIT_BYTES[rest], parts * 4 + _DIGIT_BYTES[last]

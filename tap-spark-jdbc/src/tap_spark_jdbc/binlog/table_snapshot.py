@@ -1,8 +1,9 @@
-"""One snapshot of several tables for several connections, and where the log is at that moment.
+"""One snapshot of several tables for several connections, and the place in the binary log at that
+moment.
 
-The tables are locked for a moment, until the connections have begun their transactions. A user who
-may not lock them reads over one connection: MariaDB tells where its snapshot is in the log, MySQL
-which transactions it shows.
+The tables are locked for a moment, until the connections have begun their transactions. If the user
+may not lock them, one connection reads: MariaDB reports where its snapshot is in the log, and MySQL
+reports which transactions it shows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# Writers wait behind a lock that is waited for, so each attempt is short.
+# Writers queue behind a lock request that waits, so each attempt is short.
 _LOCK_SECONDS, _ATTEMPTS = 2, 30
 # Load methods under which a change that is sent twice is kept twice.
 _KEEPING = ("append-only", "append-dedup")
@@ -43,7 +44,7 @@ class TableSnapshot:
     Attributes:
         position: All that was committed before it is shown.
         gtids: The identifiers of the transactions that are shown, as far as they are known; others
-            may be, too.
+            may be shown, too.
     """
 
     position: LogPosition
@@ -56,7 +57,7 @@ def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) 
     SourceError: writers hold the tables.
     """
     if database.by_spark:
-        # Each slice is read at its own moment: what changes meanwhile comes once more from the log.
+        # Each slice is read at its own moment; what changes meanwhile comes again from the log.
         shown, connection = _without_lock(database, server, [])
         connection.close()
         return shown
@@ -102,8 +103,8 @@ def _without_lock(
 ) -> tuple[TableSnapshot, Any]:
     """A snapshot, and the connection that is in it.
 
-    ConfigurationError: what it contains can't be told, and to the streams in `keeping` no change
-    may be sent twice.
+    ConfigurationError: it is unknown what the snapshot contains, and the streams in `keeping` must
+    not get any change twice.
     """
     if server.is_mariadb:
         connection = _begun(database)
@@ -115,13 +116,13 @@ def _without_lock(
     position = server.end()
     if not server.gtids:
         _check_no_one_waits(database)
-        # A transaction is in the log shortly before it is seen; what comes in between is sent
-        # twice.
+        # A transaction is in the log shortly before it becomes visible; what comes in between is
+        # sent twice.
         time.sleep(_SETTLED_SECONDS)
         return TableSnapshot(position, ""), _begun(database)
-    # Transactions that are in the log may not be seen yet. A file is ended once all of it is seen,
-    # so nothing lies before this one that the snapshot lacks; of this file, identifiers tell what
-    # it has.
+    # Transactions that are in the log may not be visible yet. A file ends once everything in it is
+    # visible, so the snapshot lacks nothing from before this file. For this file, identifiers show
+    # what the snapshot has.
     position = LogPosition.of(position.file, FIRST_OFFSET)
     for _ in range(_QUIET_ATTEMPTS):
         before = server.executed
@@ -133,9 +134,8 @@ def _without_lock(
         raise ConfigurationError(
             TapCode.LOG_GRANT_MISSING,
             f"streams {', '.join(keeping)}: the server commits transactions without a pause, so "
-            "without a lock the tap "
-            "can't tell which of them the first reading contains: GRANT LOCK TABLES to the user "
-            "for the first run",
+            "without a lock the tap does not know which of them the first reading contains: GRANT "
+            "LOCK TABLES to the user for the first run",
         )
     logger.info(
         "the server commits without a pause: some changes that the first reading contains will be "
@@ -145,17 +145,17 @@ def _without_lock(
 
 
 def _check_no_one_waits(database: Database) -> None:
-    """Raise ConfigurationError if transactions may be in the log long before they are seen."""
+    """Raise ConfigurationError if transactions may be in the log long before they become
+    visible.
+    """
     found = database.connection.rows("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
     names = [str(name).lower() for name, on in found if on == "ON"]
     if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
             TapCode.LOG_GRANT_MISSING,
             "the server commits only what a replica has (semi-synchronous replication) and has no "
-            "GTIDs, so where a "
-            "table's reading begins in the log is known under a lock alone: GRANT LOCK TABLES to "
-            "the user for the "
-            "first run, or set gtid_mode = ON",
+            "GTIDs, so only a lock shows where in the log a table's reading begins: GRANT LOCK "
+            "TABLES to the user for the first run, or set gtid_mode = ON",
         )
 
 

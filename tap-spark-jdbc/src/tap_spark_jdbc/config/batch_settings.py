@@ -18,7 +18,7 @@ class BatchSettings:
 
     Each path below the root begins with the prefix.
 
-    The root is None if it is to be in the bucket of a target that no one has named yet.
+    The root is None if it should be in the bucket of a target that has not been named yet.
     """
 
     format: Literal["parquet", "jsonl"]
@@ -41,8 +41,8 @@ class BatchSettings:
 
 
 def with_staging(config: dict[str, Any], target: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tap's config with what it leaves to the target's: where batch files go, and by which
-    storage options.
+    """The tap's config, completed from the target's: where batch files go, and with which storage
+    options.
     """
     batches = config.get("batch_config")
     if target is None or not isinstance(batches, dict):

@@ -23,7 +23,7 @@ KEY: JSON = {
     "minItems": 1,
     "maxItems": 2,
 }
-# What helps where some streams of many fail.
+# What helps if some of many streams fail.
 SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
 LATE_ROWS = ["auto", "all", "window", "open"]
 LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]

@@ -33,9 +33,8 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Parse a spec.
-
-        An error shows at which character it goes wrong, and what was expected there.
+        """Parse a spec; an error shows at which character it goes wrong, and what was expected
+        there.
         """
         return _Parser(text).spec()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tap_spark_jdbc.dialects import dialect_of
 
-# SQL's tokens, as far as needed to find words and the end of a statement. Transact-SQL has names in
-# brackets.
+# SQL's tokens, as far as they are needed to find words and the end of a statement. Transact-SQL has
+# names in brackets.
 _TOKENS = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"
     r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]'\"]*\]|(?P<tag>\$\w*\$).*?(?P=tag)"

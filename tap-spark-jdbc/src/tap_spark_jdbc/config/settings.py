@@ -315,7 +315,7 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
 
 
 def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
-    """Split a composite key: its first column is the replication key, and the second one cuts its
+    """Split a composite key: its first column is the replication key, and the second one breaks its
     ties.
     """
     key = known.get("replication_key")

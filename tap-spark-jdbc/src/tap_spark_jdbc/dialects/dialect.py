@@ -20,7 +20,7 @@ from tap_spark_jdbc.dialects.type_rules import (
 )
 from tap_spark_jdbc.error_codes import TapCode
 
-# Of the standard.
+# Literals in the form of the SQL standard.
 LITERALS = {
     KeyType.INTEGER: "({n})",
     KeyType.DECIMAL: "({n})",
@@ -44,18 +44,17 @@ class CatalogQueries:
 
     Attributes:
         columns: `table_schema, table_name, table_kind, row_estimate, column_name, position,
-            native_type, nullable,
-            obstacle`. Kind is `view` or `table`, followed by ` parent` if others inherit from the
-            table, and by ` filtered` if some of its rows may be hidden from the user; nullable is
-            `1` or `0`. The obstacle, else NULL, is what keeps the user from reading the column, and
-            what to do; in a row without a column name it counts only if the table has no other row.
+            native_type, nullable, obstacle`. Kind is `view` or `table`, followed by ` parent` if
+            others inherit from the table, and by ` filtered` if some of its rows may be hidden from
+            the user. Nullable is `1` or `0`. The obstacle is NULL, or what keeps the user from
+            reading the column and what to do; in a row without a column name it counts only if the
+            table has no other row.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
         as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON
             arrays of arrays.
-        views: `table_schema, table_name` of all views, for a database in which a single broken one
-            makes the other
-            queries fail; None: it does not.
+        views: `table_schema, table_name` of all views, for a database in which a single broken view
+            makes the other queries fail; None: it does not.
         defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each
             column's default, with
             what fills it when a row changes. A run does not ask for it.
@@ -101,7 +100,7 @@ class Marks:
         between: See `joined`.
         mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has
             none.
-        hashed: Whether that is the mark; else the database can't hash.
+        hashed: Whether that is the mark; otherwise the database can't hash.
         at_boundary: Template over `{e}`, the number of a row's boundary, and `{m}`, its `mark`, for
             both: a whole number with the mark above the boundary's bits, or the boundary's digit
             followed by the text.
@@ -109,8 +108,8 @@ class Marks:
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
             for all texts as a
             JSON array.
-        begin: Begins a session that asks for many tables in one statement: it waits neither for
-            locks nor for long.
+        begin: Begins a session that asks about many tables in one statement, and so must not wait
+            long or for locks.
     """
 
     text: str
@@ -129,7 +128,8 @@ class Alive:
     """How a server is asked whether it is still there (`server_watch`).
 
     Attributes:
-        properties: Those that limit, to 20 s, how long a connection waits for the server.
+        properties: The connection properties that limit to 20 s how long a connection waits for the
+            server.
         session: The driver's method for a connection's number at the server.
         idle: SQL over `{session}` with a row if that session of ours waits for a statement.
     """
@@ -151,9 +151,8 @@ class Dialect:
             it.
         type_rules: The first whose pattern matches the native type applies.
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that
-            without its zone
-            (UTC), `{n}` its bare text; a template with `{u}`, a string literal for UNISTR, supports
-            more than ASCII.
+            without its zone (UTC), `{n}` its bare text; a template with `{u}`, a string literal for
+            UNISTR, supports more than ASCII.
         page: SQL template with `{limit}` and `{offset}`, for use after ORDER BY.
         unordered_page: The same for use without ORDER BY; None: as `page`.
         all_rows: A limit of rows that exceeds any slice, and that the database accepts.
@@ -161,9 +160,9 @@ class Dialect:
         text_read_as: Spark type of the result of `text_select`.
         text_becomes: Spark SQL template over `{c}` that turns it into text.
         bytes_select: SQL template for the stored bytes of any column's text; None: there is none.
-        key_select: SQL template for each key type that must be selected as text (else the column
-            itself is selected);
-            `{complaint}` begins the error of a value that does not compare as the key's type.
+        key_select: SQL template for each key type that must be selected as text (otherwise the
+            column itself is selected); `{complaint}` begins the error of a value that does not
+            compare as the key's type.
         integer_expression: SQL template over `{e}`, an expression, that turns texts of integers
             into integers, and
             leaves all else unchanged; None: the database's expressions have types.
@@ -171,9 +170,10 @@ class Dialect:
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
-        system_schemas_query: SQL for the names of further ones, which discovery by the driver
+        system_schemas_query: SQL for the names of further schemas that discovery by the driver
             leaves out.
-        system_properties: Of the JVM, set before the first connection unless already set.
+        system_properties: System properties of the JVM, set before the first connection unless
+            already set.
         described_at_most: The rows after which the driver truncates a list of tables or columns;
             None: it does not.
         table_types: The types passed to `DatabaseMetaData.getTables`.
@@ -194,10 +194,9 @@ class Dialect:
         url_form: The prefix and the parameter that the URL must have, for both Spark and the
             driver; the latter may be
             empty.
-        parameters: The URL's parameters as the driver spells them, of those that another driver's
-            users write.
-        by_other_drivers: The dialect as another driver needs it, by the group and name of its
-            package.
+        parameters: The driver's spelling of URL parameters that users of another driver write.
+        by_other_drivers: The dialect as another driver needs it, by the group and name of the
+            driver's package.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and
             `{scale}`, by which the
             driver describes a query's column, for its type as in `catalog`; None: the driver's name
@@ -211,38 +210,36 @@ class Dialect:
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.
-        width: SQL template for the size in bytes: over `{c}` of a text or bytes, over `{s}` of what
-            is read of the
-            column; None: there is none that is known to be cheap.
+        width: SQL template for the size in bytes: over `{c}` for a text or bytes, over `{s}` for
+            what is read of the column; None: none is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
             aborted; None: the
             driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
-        key_ranges: A range of a primary key costs less than a scan of the table; else tables are
-            not cut along it.
-        secondary_ranges: A large range of a secondary key costs less than a scan of the table; else
-            a first load is
-            cut along the primary key.
+        key_ranges: A range of a primary key costs less than a scan of the table; otherwise tables
+            are not cut along it.
+        secondary_ranges: A large range of a secondary key costs less than a scan of the table;
+            otherwise a first load is cut along the primary key.
         text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves
             two copies of it.
-        fetch_size: Rows a round trip for a driver that streams rows, so that more of them only take
-            memory.
+        fetch_size: Rows a round trip for a driver that streams rows, where more of them would only
+            take memory.
         columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
             there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
             `{milliseconds}`; if it
             contains `{session}`, it replaces the last of `session_statements`, which is put there;
             None: unknown.
-        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; else Python
-            does, value by value.
+        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; otherwise
+            Python does that, value by value.
         checksums: How rows are summed up; None: unknown.
-        marks: How rows are marked; None: unknown, or it shares snapshots, in which rows have their
-            writer.
+        marks: How rows are marked; None: unknown, or the database shares snapshots, in which rows
+            have their writer.
         together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
             one text: a line a
             row, with a space between both.
-        alive: How it is asked whether it is still there; None: it is no server, or its driver sets
-            no limit.
+        alive: How the server is asked whether it is still there; None: it is no server, or its
+            driver sets no limit.
     """
 
     name: str
@@ -364,8 +361,8 @@ class Dialect:
         return ".".join(self.quote(part) for part in parts)
 
     def column_of(self, table: Table, name: str) -> str:
-        """A column of a table that is read, qualified: without, ORDER BY would mean the alias of
-        that name, if any.
+        """A column of a table that is read, with its qualifier: without one, ORDER BY would mean an
+        alias of that name.
         """
         return f"{'q' if table.query is not None else self.table(table)}.{self.quote(name)}"
 
@@ -391,9 +388,8 @@ class Dialect:
     def literal(
         self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None
     ) -> str:
-        """A value as a literal that compares like the column.
-
-        For a textual key `raw`, or in the form of `like`.
+        """A value as a literal that compares like the column; for a textual key it is `raw`, or in
+        the form of `like`.
         """
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
@@ -472,8 +468,8 @@ class Dialect:
 def text_form(value: KeyValue, like: str | None = None) -> str:
     """The text of a value that is compared as text, in the form of another value of its column.
 
-    Without another value it has the shortest form: as a lower bound it is below every longer
-    spelling of the moment.
+    Without another value it has the shortest form, so that as a lower bound it is below every
+    longer spelling of the moment.
     """
     text = value.text.removesuffix("Z")
     if value.key_type is not KeyType.DATETIME and value.key_type is not KeyType.TIMESTAMP:
@@ -496,7 +492,7 @@ def _escaped(text: str) -> str:
 
 
 def _literal_type(key: Key) -> KeyType:
-    """The key type of the literal: instants and naive times have their own, a text column is
+    """The key type of the literal: instants and naive times have their own, and a text column is
     compared as text.
     """
     if key.column.key_type is KeyType.STRING:

@@ -121,7 +121,7 @@ DUCKDB = Dialect(
     system_schemas=("information_schema", "pg_catalog"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, defaults=_DEFAULTS),
     # The file is not locked against other readers, and a missing one is an error, not a new
-    # database. A result is streamed; else all of it would be built in memory first.
+    # database. A result is streamed; otherwise all of it would be built in memory first.
     properties={"duckdb.read_only": "true", "jdbc_stream_results": "true"},
     key_ranges=False,
     session_statements=("SET TimeZone = 'UTC'",),

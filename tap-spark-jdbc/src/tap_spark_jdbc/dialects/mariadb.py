@@ -1,8 +1,8 @@
 """MariaDB and MySQL, both with MariaDB's driver, or with MySQL's own.
 
-Over JDBC dates and times are read as text, so that values without a lake type (zero dates, the 31st
-of February) can be refused. ConnectorX brings their numbers, and panics on such a value: then JDBC
-reads the rows, and refuses it.
+Over JDBC, dates and times are read as text, so that values without a lake type (zero dates, the
+31st of February) can be refused. ConnectorX reads them as numbers, and panics on such a value; then
+JDBC reads the rows, and refuses the value.
 """
 
 from dataclasses import replace
@@ -24,8 +24,8 @@ _TEXT = "CAST({c} AS CHAR)"
 # Without this a float is printed with six digits, and a number with a declared scale with that
 # scale.
 _NUMBER = "{c} * 1e0"
-# By way of JSON, as MySQL cuts the text of a number to 22 signs otherwise; it writes 5.0 there
-# where MariaDB writes 5.
+# Through JSON, because MySQL otherwise cuts the text of a number to 22 characters. In JSON, MySQL
+# writes 5.0 and MariaDB writes 5.
 _NUMBER_TEXT = (
     f"CASE WHEN {{c}} IS NOT NULL THEN TRIM(TRAILING '.0' FROM "
     f"JSON_UNQUOTE(JSON_EXTRACT(JSON_ARRAY({_NUMBER}), '$[0]'))) END"
@@ -41,8 +41,9 @@ _SHAPE = (
     "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, "
     "ST_AsText({c}))"
 )
-# A vector's bytes: to its own text the server gives six digits of a number. Four make a number, the
-# lowest first: its sign, its exponent and its fraction, from which a double has it exactly.
+# A vector is read as bytes, because the server's own text of it has only six digits of each number.
+# Four bytes make a number, the lowest first: its sign, its exponent and its fraction, from which a
+# double is computed exactly.
 _VECTOR = (
     "transform(transform(sequence(0, CAST(length({c}) DIV 8 - 1 AS INT)), n -> "
     "CAST(conv(concat(substr({c}, 8 * n + 7, 2), substr({c}, 8 * n + 5, 2), substr({c}, 8 * n + 3, "
@@ -138,7 +139,7 @@ _RULES = (
         _SHAPE,
         text=_SHAPE,
     ),
-    # Of a later version, or of a plugin: the server refuses a cast that it does not know.
+    # Types of a later version, or of a plugin: the server refuses a cast that it does not know.
     TypeRule(".*", "TEXT", _TEXT, ordered=False, remark=_UNKNOWN),
 )
 
@@ -228,8 +229,8 @@ _MODES = {
 
 
 def _for_mariadb_driver(parameters: list[str]) -> list[str]:
-    """With encryption as users of MySQL's driver ask for it, where this one ignores it or does not
-    know the word.
+    """With encryption as users of MySQL's driver request it, where this driver ignores that or does
+    not know the word.
     """
     given = {
         name.lower(): value.lower()
@@ -294,7 +295,7 @@ _DIALECT = Dialect(
         number="CAST(CONV({h}, 16, 10) AS UNSIGNED)",
     ),
     marks=Marks(
-        # NULL where the server can't make so long a text: then the row has no mark.
+        # NULL if the server can't build such a long text; then the row has no mark.
         text="CASE WHEN {c} IS NULL THEN 'N' ELSE CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING "
         "utf8mb4)) END",
         joined="CONCAT({texts})",
@@ -322,8 +323,8 @@ _DIALECT = Dialect(
     open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.
     fetch_size=1,
-    # Rows are stored in the order of the primary key: a large range of another key costs a scan,
-    # each time.
+    # Rows are stored in the order of the primary key, so each large range of another key costs a
+    # scan.
     secondary_ranges=False,
     # MariaDB and MySQL each execute one of these comments; Spark only passes on one statement.
     statement_timeout="{session} /*M!100101 , max_statement_time={seconds} */"
@@ -340,8 +341,8 @@ _DIALECT = Dialect(
     properties={
         # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
-        # Otherwise, where the server's own is READ UNCOMMITTED, rows would arrive that are rolled
-        # back later.
+        # Otherwise, on a server whose default is READ UNCOMMITTED, rows would arrive that are
+        # rolled back later.
         "transactionIsolation": "REPEATABLE-READ",
         "connectTimeout": "30000",
         # For executors on other machines; on this one `server_watch` sets them for each driver.
@@ -355,7 +356,7 @@ _DIALECT = Dialect(
         "allowLocalInfile": "false",
     },
     # Repeated, as the URL may have its own session variables. Tables of MariaDB may keep their
-    # past, which is not read; MySQL's driver has no property for the isolation.
+    # history, which is not read; MySQL's driver has no property for the isolation level.
     session_statements=(
         f"SET {_SESSION} /*M!100304 ,system_versioning_asof=DEFAULT */"
         " /*!80000 ,transaction_isolation='REPEATABLE-READ' */",

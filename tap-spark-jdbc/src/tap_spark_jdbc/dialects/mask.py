@@ -1,7 +1,8 @@
 """Masks: the replacement of a column's values before anything is written anywhere (plain Python).
 
-A masked value is computed from the value's text, as `type_overrides: text` reads it: so both
-readers, and anyone with that text, get the same, and equal values of two tables stay equal.
+A masked value is computed from the value's text, as `type_overrides: text` reads it. So both
+readers, and anyone with that text, get the same masked value, and equal values of two tables stay
+equal.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Mask:
         """The SQL template over `{c}` that replaces a column's unmasked one."""
         if self.kind == "redact":
             return f"CASE WHEN {{c}} IS NOT NULL THEN '{REDACTED}' END"
-        # Of the column's own type, in any database.
+        # NULL of the column's own type, in any database.
         return (
             template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)")
             if self.kind == "null"
@@ -86,9 +87,8 @@ class Mask:
         return text[-SHOWN:] if self.kind == "last4" and len(text) > SHOWN else REDACTED
 
     def spark_sql(self, text: str) -> str:
-        """The masked value in Spark SQL, from an expression for the text.
-
-        For masks that are not in the SELECT.
+        """The masked value in Spark SQL, from an expression for the text; for masks that are not in
+        the SELECT.
         """
         if self.kind == "hash":
             inner, outer = self._pads()

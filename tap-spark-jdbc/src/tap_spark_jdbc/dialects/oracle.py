@@ -27,7 +27,7 @@ _RULES = (
     TypeRule("binary_float", "REAL", read_as="FLOAT", text=_NUMBER),
     TypeRule("binary_double", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER),
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    # Compared as a DATE, else no index of the column is used.
+    # Compared as a DATE, because otherwise no index of the column is used.
     TypeRule(
         "date",
         "TIMESTAMP",
@@ -95,7 +95,7 @@ ORACLE = Dialect(
     system_schemas=("APEX_[0-9][0-9][0-9][0-9][0-9][0-9]", "FLOWS_FILES"),
     system_schemas_query="SELECT username FROM all_users WHERE oracle_maintained = 'Y'",
     alive=Alive({"oracle.net.CONNECT_TIMEOUT": "20000", "oracle.jdbc.ReadTimeout": "20000"}),
-    # With a zone by name, the server would have to know the JVM's.
+    # If zones were passed by name, the server would have to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
     # The driver uses the machine's language, by which texts are ordered differently from how they
     # compare.

@@ -27,7 +27,7 @@ _INSTANTS = (
 
 
 def _guarded(fits: str, value: str, result_type: str) -> str:
-    """The value if it fits; else a cast that must fail, with the complaint in its message."""
+    """The value if it fits, otherwise a cast that must fail, with the complaint in its message."""
     refuse = f"CAST({{complaint}} || CAST({{c}} AS text) AS {result_type})"
     return f"CASE WHEN {fits} THEN {value} WHEN {{c}} IS NULL THEN NULL ELSE {refuse} END"
 
@@ -35,8 +35,8 @@ def _guarded(fits: str, value: str, result_type: str) -> str:
 def _microseconds(kind: str, fits: str) -> str:
     """Microseconds since 1970 of a moment; EXTRACT would be a slower decimal.
 
-    Below 2**51 of them, a double that was rounded twice is less than a half off. Beyond, it is
-    computed in two parts.
+    Below 2**51 of them, a double that was rounded twice is off by less than a half. Beyond that,
+    they are computed in two parts.
     """
     near = f"{{c}} BETWEEN {kind} '1900-01-01' AND {kind} '2041-01-01'"
     quick = "CAST(pg_catalog.date_part('epoch', {c}) * 1000000 AS bigint)"
@@ -54,9 +54,10 @@ def _bits(count: int, integer: str, sent: str) -> str:
 
 
 _TEXT = "CAST({c} AS text)"
-# By the type's own output: a user's cast to text may say anything. A row of NULLs is not NULL.
+# By the type's own output, because a user's cast to text may return anything. A row of NULLs is not
+# NULL.
 _OUTPUT = "CASE WHEN {c} IS DISTINCT FROM NULL THEN pg_catalog.concat({c}) END"
-# No column's name, as a column of that name could not be read.
+# Must not be a column's name, as a column of that name could not be read.
 _NUMBER = '"number of the element"'
 _OUTPUTS = (
     f"CASE WHEN {{c}} IS NOT NULL THEN ARRAY(SELECT "
@@ -79,8 +80,8 @@ _FLAT = (
     "1) = 1"
 )
 
-# Arrays of these are cast as a whole, which is quicker; `inet` and a few others print more by it
-# than by their output.
+# Arrays of these are cast as a whole, which is quicker. A cast of `inet` and a few others prints
+# more than their output.
 _CAST_TO_TEXT = (
     "text|character "
     'varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
@@ -330,8 +331,8 @@ _AS_JSON = (
 )
 
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
-# the server, database, role or environment sets. `lc_monetary` is left alone: by it amounts of
-# money have their decimal places.
+# the server, database, role or environment sets. `lc_monetary` is left alone: it determines the
+# decimal places of amounts of money.
 _SETTINGS = """
 ('client_encoding', 'UTF8'), ('TimeZone', 'UTC'), ('DateStyle', 'ISO, YMD'),
 ('IntervalStyle', 'postgres'),
@@ -373,7 +374,7 @@ POSTGRESQL = Dialect(
     page=LIMIT,
     text_select=_TEXT,
     bytes_select="pg_catalog.convert_to(CAST({c} AS text), pg_catalog.getdatabaseencoding())",
-    # Whatever standard_conforming_strings is for the server or the role.
+    # Independent of standard_conforming_strings for the server or the role.
     backslash_string="E'{doubled}'",
     now="CAST(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
@@ -406,7 +407,7 @@ POSTGRESQL = Dialect(
     alive=Alive(
         {"loginTimeout": "20", "socketTimeout": "20"},
         "getBackendPID",
-        # A pooler's number is no process: by chance it may be another's.
+        # A pooler's number is not a process, and may by chance be another session's.
         "SELECT 1 FROM pg_catalog.pg_stat_activity a WHERE a.pid = {session} AND a.state LIKE "
         "'idle%' AND a.application_name = pg_catalog.current_setting('application_name')",
     ),

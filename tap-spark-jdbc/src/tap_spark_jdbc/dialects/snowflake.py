@@ -63,7 +63,7 @@ SNOWFLAKE = Dialect(
     text_select=_TEXT,
     now="TO_VARCHAR(SYSDATE(), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=("INFORMATION_SCHEMA",),
-    # Its driver uses SHOW, which returns no more.
+    # Its driver uses SHOW, which returns at most this many.
     described_at_most=10_000,
     # A backslash in a string is an escape.
     backslash_string="HEX_DECODE_STRING('{hex}')",

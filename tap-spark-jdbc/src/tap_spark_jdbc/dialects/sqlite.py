@@ -66,7 +66,7 @@ _UTF_16 = "(SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
 def _text_bytes(text: str) -> str:
     """SQL for the bytes of a text.
 
-    In UTF-8, or in UTF-16 after a mark with which no UTF-8 begins.
+    They are in UTF-8, or in UTF-16 after a mark with which no UTF-8 begins.
     """
     marked = f"WHEN {_UTF_16} THEN CAST(char(65279) || {text} AS BLOB)"
     # Bytes that only look like the mark are not a text.
@@ -135,7 +135,7 @@ WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.
 """
 
 # Only a table's single INTEGER PRIMARY KEY is NOT NULL without being declared so: it is the row's
-# own number. With DESC it is not, and has an index.
+# own number. With DESC it is not the row's own number, and has an index.
 _ROW_NUMBER = """x.pk = 1 AND upper(x.type) = 'INTEGER'
   AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1
   AND NOT EXISTS (SELECT 1 FROM pragma_index_list(t.name) p WHERE p.origin = 'pk')"""
@@ -154,7 +154,7 @@ SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.pk A
 {_TABLES} AND x.pk > 0
 """
 
-# A view has none, and one over a table that is gone would be an error.
+# A view has no defaults, and one over a table that is gone would be an error.
 _DEFAULTS = f"""
 SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.cid AS position,
   x.dflt_value AS filled

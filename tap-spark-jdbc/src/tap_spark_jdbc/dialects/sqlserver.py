@@ -18,8 +18,8 @@ _UUID = "LOWER(CONVERT(char(36), {c}))"
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
 # Style 2 has all four digits; without it there are two.
 _MONEY_TEXT = "CONVERT(varchar(64), {c}, 2)"
-# A national string would convert the column, too, value by value: no index is used for that, and
-# its order differs.
+# A national string would convert the column, too, value by value: no index is used then, and its
+# order differs.
 _CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
@@ -85,7 +85,8 @@ SQLSERVER = Dialect(
     hides_tables=True,
     url_prefixes=("jdbc:sqlserver:",),
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
-    # Those of sessions that can write: 1 is a transaction of this server, 4 a distributed one.
+    # The transactions of sessions that can write: 1 is a transaction of this server, 4 a
+    # distributed one.
     open_transactions="SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
     "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
     "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "

@@ -1,6 +1,6 @@
 """Standard SQL, for unknown databases.
 
-Types by their standard names, all others refused by name.
+Types are recognised by their standard names; all others are refused by name.
 """
 
 from dataclasses import replace

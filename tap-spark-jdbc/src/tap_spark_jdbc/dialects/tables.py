@@ -42,8 +42,8 @@ class Reading:
             `sql_type`,
             or its text.
         problem: Why the column can't be read; None if it can.
-        typed: The column's values are all of one type; else only the user knows their order.
-        ordered: The database can compare the column's values: otherwise it can't be a key of any
+        typed: The column's values are all of one type; otherwise only the user knows their order.
+        ordered: The database can compare the column's values; otherwise it can't be a key of any
             kind.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's
             template for the
@@ -57,7 +57,7 @@ class Reading:
             None: there is none.
         as_key: SQL template over `{c}` for the text in a record's key, if equal values have several
             texts.
-        remark: What the log says of the column.
+        remark: What is logged about the column.
     """
 
     sql_type: SqlType
@@ -76,9 +76,8 @@ class Reading:
 
     @property
     def columnar_select(self) -> str | None:
-        """The SQL template for the database's columnar driver.
-
-        None if the value needs a conversion by Spark.
+        """The SQL template for the database's columnar driver; None if the value needs a conversion
+        by Spark.
         """
         return self.columnar or (self.select if self.becomes == "{c}" else None)
 
@@ -119,7 +118,7 @@ class Column:
 
     @property
     def has_key_text(self) -> bool:
-        """Whether it is read `as_key`, as equal values have several texts."""
+        """Whether it is read `as_key`, because equal values have several texts."""
         return self.reading.as_key is not None and self.reading.select == self.reading.as_key
 
     @property
@@ -134,9 +133,8 @@ class Column:
 
     @property
     def key_type(self) -> KeyType | None:
-        """The natural key type.
-
-        None if rows can't be ordered by the column (doubles, arrays, JSON).
+        """The natural key type; None if rows can't be ordered by the column (doubles, arrays,
+        JSON).
         """
         return (
             _KEY_TYPES.get(self.sql_type.name)
@@ -158,14 +156,13 @@ class Table:
         row_estimate: Rows by the database's statistics; None if not known cheaply.
         query: The SELECT statement of a stream made of SQL; None for a table or view.
         computed_key: The expression of its last column, a replication key defined by the user.
-        parent_key: The primary key of a table that others inherit from: it does not hold for rows
-            of those, which are
-            read with it, so `primary_key` is empty.
+        parent_key: The primary key of a table that others inherit from. It does not hold for the
+            rows of those tables, which are read with it, so `primary_key` is empty.
         filtered: Row-level security applies to the user, and may hide rows.
-        obstacles: What keeps the user from reading it, by column; under an empty name, from reading
-            any.
-        defaults: SQL that fills columns when a row is inserted or changed, by column, where that
-            was asked for.
+        obstacles: What keeps the user from reading it, by column; an empty name stands for all
+            columns.
+        defaults: SQL that fills columns when a row is inserted or changed, by column, if that was
+            requested.
     """
 
     schema: str | None
@@ -193,9 +190,8 @@ class Table:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def obstacle(self, columns: Iterable[str]) -> str | None:
-        """What keeps the user from reading these columns, and what to do.
-
-        None: nothing that is known.
+        """What keeps the user from reading these columns, and what to do; None: nothing is known
+        to.
         """
         if why := self.obstacles.get(""):
             return f"it can't be read: {why}"
@@ -259,9 +255,8 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def compares_alike(self, sent: Column) -> bool:
-        """Whether the sent values of its column have the same order everywhere.
-
-        That of texts is the database's.
+        """Whether the sent values of its column have the same order everywhere; the order of texts
+        is the database's.
         """
         kind = _KEY_TYPES.get(sent.sql_type.name)
         return (
@@ -284,7 +279,8 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
     if wanted is natural:
         return natural
     if natural in moments and wanted in moments:
-        # The column, not the user, decides on a zone; "timestamp" of a naive column stays naive.
+        # The column, not the user, decides whether there is a zone; "timestamp" of a naive column
+        # stays naive.
         return natural
     if natural is KeyType.DECIMAL and wanted is KeyType.INTEGER and not column.sql_type.scale:
         return wanted

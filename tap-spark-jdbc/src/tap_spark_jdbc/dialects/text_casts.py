@@ -37,9 +37,7 @@ KNOWN_TYPES = (
 def text_cast(sql_type: SqlType) -> str:
     """A Spark SQL template over `{c}`, a text, for the value of this type.
 
-    It raises `{complaint}` if there is none.
-
-    For an array `{c}` is an array of texts.
+    It raises `{complaint}` if there is no such value. For an array, `{c}` is an array of texts.
 
     Raises:
         ValueError: text can't be cast to that type.
@@ -50,7 +48,7 @@ def text_cast(sql_type: SqlType) -> str:
     if sql_type.name in _TEXTUAL or (sql_type.name == "DECIMAL" and not sql_type.is_exact_decimal):
         return "{c}"
     spark_type, pattern = _spark_form(sql_type)
-    # A pattern first: Spark's own cast silently drops digits and trailing text.
+    # A pattern is checked first, because Spark's own cast silently drops digits and trailing text.
     fits = f"{{c}} RLIKE '{_whole(pattern)}' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
     if sql_type.name in _FLOATING_TYPES:
         # Too large a number would become infinity.

@@ -64,9 +64,8 @@ STANDARD_RULES = (
 
 
 def json_array(pattern: str, sql_type: str, select: str, text: str | None = None) -> TypeRule:
-    """An array that is read as one JSON array of its elements' texts.
-
-    Drivers' arrays are not used.
+    """An array that is read as one JSON array of its elements' texts; drivers' arrays are not
+    used.
     """
     elements = text_cast(SqlType.parse(f"{sql_type} ARRAY"))
     becomes = elements.replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
@@ -119,9 +118,8 @@ def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
 
 
 def overridden(column: Column, type_name: str) -> Column:
-    """The column, read as another type: by its text, cast in Spark with checks.
-
-    Or by the bytes of its text.
+    """The column, read as another type: by its text, cast in Spark with checks, or by the bytes of
+    its text.
 
     Raises:
         ValueError: `type_name` is not an SQL type, or text can't be cast to it.

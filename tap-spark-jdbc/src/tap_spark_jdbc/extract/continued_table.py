@@ -1,10 +1,10 @@
 """Whether a whole table is continued where a dead run stopped: only if the rows sent are all still
 there, unchanged.
 
-A row version never changes: it is deleted, or replaced by another one with a later writer. So if as
-many of the rows that were visible then are visible now, in the same part of the same table, none of
-them was changed or deleted; what has a later writer was added since, and is sent too (PostgreSQL).
-Without this proof a table is read from its start.
+A row version never changes: it is deleted, or replaced by another one with a later writer. So if
+all the rows that were visible then, by their number, are still visible in the same part of the same
+table, none of them was changed or deleted. Rows with a later writer were added since, and are sent
+too (PostgreSQL). Without this proof a table is read from its start.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point
 
 _UNKNOWN = "nothing shows whether a row of it was changed or deleted since"
-_OTHER = "the database is another one, or was taken back to an earlier state"
-_REPLACED = "the table was emptied, written anew or altered since"
+_OTHER = "the database is another one, or was restored to an earlier state"
+_REPLACED = "the table was emptied, rewritten or altered since"
 _CHANGED = "rows of it were changed or deleted since"
 
 
 def moment_of(
     server: SnapshotServer, snapshot: str | None, relations: str | None
 ) -> TableMoment | None:
-    """The moment of a snapshot, given the server's text of it and the relations' digest.
-
-    None without both.
+    """The moment of a snapshot, given the server's text of it and the relations' digest; None
+    without both.
     """
     if snapshot is None or relations is None:
         return None
@@ -49,8 +48,8 @@ def continued(
     """The extraction of a whole table, with what a dead run has sent of it if none of these rows
     has changed.
 
-    Where nothing can be proven, a table that was read whole stays as it was then, and another is
-    read from its start.
+    If nothing can be proven, a table that was read completely stays as it was then, and any other
+    is read from its start.
     """
     progress = extraction.progress
     if not progress.begun:
@@ -78,7 +77,7 @@ def continued(
 
 @dataclass(frozen=True)
 class _Found:
-    """Rows of the part that was sent: those that were visible then for certain, and those that were
+    """Rows of the part that was sent: those that were certainly visible then, and those that were
     added since.
     """
 

@@ -49,13 +49,13 @@ class Extraction:
         connection: Used to find the bounds of slices.
         progress: What a run that died has already sent.
         begins_below: Whether it begins below its bookmark.
-        runs: Of its bookmarks: see `Bookmark.runs`.
+        runs: See `Bookmark.runs`, for its bookmarks.
         snapshot: The transactions this run can see, for its bookmarks; None if no open transaction
             can write below.
         moved: Whether the bookmark's snapshot is of another server.
-        renews: Whether the bookmark's snapshot is replaced, even where nothing is new.
-        moment: What the rows of a whole table show once those are sent that were added since a dead
-            run read it.
+        renews: Whether the bookmark's snapshot is replaced, even if nothing is new.
+        moment: The moment that the rows of a whole table show, once the rows that were added since
+            a dead run read it are sent too.
         dropped: Why what a dead run has sent of the stream can't be used; None: it is used, or
             there is nothing.
     """
@@ -163,7 +163,7 @@ class Extraction:
                 None if self.is_delta else along_split, rows, self.whole, nulls=nulls, begin=begin
             )
             return
-        # A run that may not need Spark at all does not start it for an empty range.
+        # A run that may not need Spark at all must not start it for an empty range.
         if nulls and (not self.sql.dialect.shares_snapshots or bounds.has_nulls()):
             yield Slice(nulls=True)
         rest, inside = self.whole, None if along_split is None else along_split.inside
@@ -181,7 +181,7 @@ class Extraction:
         """Whether a first load is cut along the primary key although the replication key has an
         index.
 
-        A run that may end early needs a bookmark after each slice.
+        Not if the run may end early, because it then needs a bookmark after each slice.
         """
         key, split, progress = self.plan.replication_key, self.sql.split, self.progress
         if (
@@ -386,7 +386,7 @@ def _next_window(
     since = window.since(upper.value, last, found)
     if since is None:
         return None, ()
-    # Of rows that this run does not read, nothing would be known.
+    # Nothing would be known of the rows that this run does not read.
     if whole.lower is not None and since <= whole.lower.value:
         return whole.lower, runs_until(upper.value, last, found)
     return bounds.point_of(since), runs_until(upper.value, last, found)

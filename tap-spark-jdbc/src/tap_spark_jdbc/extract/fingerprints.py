@@ -15,22 +15,23 @@ from singer_spark.core.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HASH
 Sums = dict[int, tuple[int, int]]
 """(rows, sum of fingerprints) by bucket."""
 WindowSums = tuple[Sums, Sums]
-"""Of all rows in the bookmark's window, and of those that are in the window of the upper bound too.
+"""Sums of all rows in the bookmark's window, and of those that are also in the window of the upper
+bound.
 """
 _BYTES = HASH_CHARACTERS // 2
 
 
 @dataclass(frozen=True)
 class Look:
-    """Which rows of a slice need a second look: in the bookmark's window, in the next one, without
-    replication key.
+    """Which rows of a slice need a second look: those in the bookmark's window, those in the next
+    window, and those without replication key.
 
     Attributes:
         changed: There are too many rows at the bookmark for single fingerprints, and these buckets
             have changed: only
             their rows are sent.
-        older: The fingerprints at the bookmark are of numbers as Java 17 prints them, and so are
-            those to be taken.
+        older: The fingerprints at the bookmark were taken of numbers as Java 17 prints them, so new
+            ones are taken in the same way.
     """
 
     bookmark: bool
@@ -46,7 +47,8 @@ class Found:
     both boundaries.
 
     Attributes:
-        marks: The marks of the rows at both, 0 for one that has none (`plan.row_marks`).
+        marks: The marks of the rows at both boundaries, 0 for a row that has none
+            (`plan.row_marks`).
     """
 
     rows: int
@@ -66,8 +68,8 @@ class Found:
         marks: tuple[Iterable[int], Iterable[int]],
         unread: int,
     ) -> Found:
-        """What a slice has of so many rows, `unread` of which don't count, and `nulls` without
-        replication key.
+        """What was found in a slice of `rows` rows, `unread` of which don't count, and `nulls`
+        without replication key.
         """
         return cls(
             read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks
@@ -120,11 +122,11 @@ class BoundaryBuilder:
 
     @property
     def marks(self) -> int | None:
-        """The sum of the marks of all rows; None: they are too many, or one has no mark."""
+        """The sum of the marks of all rows; None: there are too many, or one has no mark."""
         return self._mark_sum if self._single and self._marked == self.rows else None
 
     def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
-        """The boundary of all rows added; if they are more than `most`, by buckets."""
+        """The boundary of all rows added; by buckets, if there are more than `most`."""
         if self._single and self.rows <= most:
             return Boundary.of(self._hashes)
         return Boundary.of_buckets(self.rows, self._sums)

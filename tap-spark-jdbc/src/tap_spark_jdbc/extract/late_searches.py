@@ -1,5 +1,5 @@
-"""How rows that were committed late are looked for in each stream of a run, by one statement for
-many (PostgreSQL).
+"""How rows that were committed late are looked for in each stream of a run, decided by one
+statement for many streams (PostgreSQL).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 DAY = 86_400
 NUMBERS = 1_000_000
 _UNWRITTEN = (
-    "its rows don't say who wrote them (a view, query or foreign table, or not all of it "
-    "may be read)"
+    "its rows don't show which transaction wrote them (a view, query or foreign table, or not all "
+    "of it may be read)"
 )
 _BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", LOCK_TIMEOUT, "SET LOCAL jit = off")
 _ASKED = """
@@ -79,7 +79,7 @@ SELECT CAST(n.position AS text) AS position, CASE WHEN pg_catalog.bool_and(e.wri
     CAST(pg_catalog.current_setting('max_connections') AS int) AS text) AS cached
 FROM named n JOIN every e ON e.position = n.position GROUP BY n.position
 """
-# By an index of the key its greatest value is the first row; without one, all rows are sorted.
+# With an index on the key, its greatest value is the first row; without one, all rows are sorted.
 _GREATEST = "EXPLAIN SELECT {key} FROM {table} ORDER BY {key} DESC LIMIT 1"
 
 
@@ -98,9 +98,8 @@ class LateSearches:
         return other
 
     def described(self, plans: Iterable[StreamPlan]) -> dict[str, str]:
-        """How late rows are found in each of these streams, for users.
-
-        Asked about all of them at once.
+        """How late rows are found in each of these streams, for users; the database is asked about
+        all of them at once.
         """
         if not self._database.source.dialect.shares_snapshots:
             return {}
@@ -124,7 +123,9 @@ class LateSearches:
         }
 
     def known(self, plan: StreamPlan) -> LateSearch | None:
-        """The search of a stream; None: its table was locked when it was asked for."""
+        """The search of a stream; None: its table was locked when the database was asked about
+        it.
+        """
         return self._known.get(plan.stream)
 
     def of(self, plan: StreamPlan) -> LateSearch:
@@ -134,8 +135,8 @@ class LateSearches:
         return self._known[plan.stream]
 
     def _ask_all(self, plans: Sequence[StreamPlan]) -> None:
-        """Ask about all but those whose tables somebody has locked, which are asked in their own
-        turn.
+        """Ask about all streams but those whose tables are locked by someone, which are asked about
+        in their turn.
         """
         try:
             self._ask(plans)

@@ -1,5 +1,5 @@
-"""The window below a bookmark in which rows are looked for that were committed late, where no
-snapshot shows them.
+"""The window below a bookmark in which rows that were committed late are looked for, if no snapshot
+shows them.
 
 A row gets its key before its transaction ends, so it may appear below a bookmark that a run has
 already moved. Each run therefore reads a window of keys below its bookmark again, and the bookmark
@@ -49,8 +49,8 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
 
 def database_clock(connection: JdbcConnection, dialect: Dialect, table: Table) -> KeyValue:
     """The moment by the database's clock, in UTC; ValueError: it can't be used."""
-    # One row in every database's SQL, also where SELECT wants a FROM; no row of the table is read
-    # for it.
+    # One row in every database's SQL, even if SELECT needs a FROM; no row of the table is read for
+    # it.
     one = f"SELECT COUNT(*) AS n FROM {dialect.table(table)} WHERE 1=0"
     ((now,),) = connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
     kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
@@ -79,9 +79,8 @@ def _now(bounds: ColumnBounds) -> KeyValue:
 
 
 def _in_form(key: Key, moment: KeyValue) -> KeyValue:
-    """A moment of the database's clock (UTC) as a key value.
-
-    A day's age counts from its beginning.
+    """A moment of the database's clock (UTC) as a key value; a day's age counts from its
+    beginning.
     """
     return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
 
@@ -117,9 +116,8 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
 
 
 def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
-    """Warn that the bookmark hides every row.
-
-    The source was loaded anew, or a sequence restarted.
+    """Warn that the bookmark hides every row, because the source was loaded again, or a sequence
+    restarted.
     """
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
@@ -134,7 +132,7 @@ def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Poi
         return
     logger.warning(
         "stream %s: no key of the source reaches the bookmark %s, the greatest is %s; if the "
-            "source was loaded anew, or a sequence started again, rows below the bookmark may be "
+        "source was loaded again, or a sequence restarted, rows below the bookmark may be "
             "missed: run once with --full, or `spark-lake state reset --stream %s`",
         stream, bookmark.value.text, greatest.value.text, stream,
     )  # fmt: skip
@@ -201,17 +199,15 @@ class LateWindow:
         return cls(found, amount is not None, f"window of {found:,g} {unit}")
 
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
-        """Where a run begins below a bookmark that does not say which rows were sent there.
-
-        None: at the bookmark.
+        """Where a run begins below a bookmark that does not say which rows were sent there; None:
+        at the bookmark.
         """
         known = bookmark.boundary is not None and bookmark.boundary.since is not None
         known = known or (bookmark.boundary is None and not self.explicit)
         return None if known or not self.amount else bookmark.value.minus(self.amount)
 
     def doubtful_since(self, bookmark: Bookmark) -> KeyValue | None:
-        """From where on a run that begins at a bookmark may send rows that were sent before.
-
+        """The key from which a run that begins at a bookmark may send rows that were sent before;
         None: it sends none.
         """
         lowered, boundary = self.below_unknown(bookmark), bookmark.boundary
@@ -237,14 +233,14 @@ class LateWindow:
 def runs_until(
     upper: KeyValue, last: Bookmark | None, oldest: Oldest | None
 ) -> tuple[tuple[int, int], ...]:
-    """What a bookmark must hold of this run and earlier ones, to find keys of transactions that are
-    still open.
+    """What a bookmark must hold of this run and earlier ones, to find the keys of transactions that
+    are still open.
     """
     if oldest is None or upper.key_type is not KeyType.INTEGER:
         return ()
     began = oldest.now if oldest.age is None else oldest.now - oldest.age
     runs = () if last is None else last.runs
-    # The last run before the oldest transaction, and all since.
+    # The last run before the oldest transaction, and all runs since.
     first = max((index for index, (at, _) in enumerate(runs) if at <= began), default=0)
     runs = runs[first:] if oldest.age is not None else ()
     if len(runs) >= MOST_RUNS:
@@ -254,10 +250,10 @@ def runs_until(
 
 
 def _key_before(oldest: Oldest, upper: KeyValue, last: Bookmark | None) -> KeyValue:
-    """The greatest key of the last run that began before the oldest transaction, or else of the
-    earliest that is known.
+    """The greatest key of the last run that began before the oldest transaction, or otherwise of
+    the earliest known run.
 
-    The key of a transaction without any such run is unknown.
+    Without any such run, the key of the transaction is unknown.
     """
     began = oldest.now - (oldest.age or 0)
     runs = () if last is None else last.runs

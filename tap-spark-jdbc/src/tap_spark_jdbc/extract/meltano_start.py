@@ -18,10 +18,10 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
     """Where to read the state from, given Meltano's state file, if any, and what its state backend
-    handed over.
+    handed over; None: there is nothing to read.
 
     The state's own location is preferred, so that a checkpoint of its lake is found and a first run
-    is recognised; the file is used if it differs. None: there is nothing to read.
+    is recognised; the file is used if it differs.
     """
     copy = None if given is None else open_state_source(given)
     try:

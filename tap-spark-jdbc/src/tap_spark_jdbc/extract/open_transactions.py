@@ -16,8 +16,8 @@ PAUSE_SECONDS = 0.02
 # Every transaction locks its own number while it lasts, whether it writes or not, and any user can
 # see these locks. Transactions of other databases, of the server itself (no user) and of taps can't
 # write a row of this one. Numbers begin again when the server restarts, so a name has the server's
-# start too. A prepared transaction no longer belongs to a session, so these are queried after the
-# others: one that is being prepared between both queries is in the first.
+# start too. A prepared transaction no longer belongs to a session, so prepared ones are queried
+# after the others: one that is prepared between the two queries is in the first.
 _OPEN = """
 WITH begun AS MATERIALIZED (
 SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT
@@ -39,14 +39,14 @@ WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) 
 class OpenTransactions:
     """The open transactions at each look.
 
-    One that once outlasted the patience is not awaited again.
+    A transaction that has once outlasted `PATIENCE_SECONDS` is not awaited again.
     """
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.
 
-        `own_name` is a literal, the application name of taps' sessions; `long` has those that
-        outlasted the patience.
+        `own_name` is a literal, the application name of taps' sessions; `long` has those that have
+        outlasted `PATIENCE_SECONDS`.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
-# The tables and views that a statement names, and those behind them: what it locks when it is
-# parsed.
+# The tables and views that a statement names, and those behind them: the relations that it locks
+# when it is parsed.
 _NAMED = """
 SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
 WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p',
@@ -61,9 +61,9 @@ class _Shape:
 
     Columns are name, type and modifier by number.
 
-    A root is named by the statement, directly or through a view. Its `file` changes when rows are
-    rewritten or discarded as a whole. A partition has its parent's columns and name. The rule is
-    the version of a view's query.
+    A root is named by the statement, directly or through a view. Its `file` changes when all rows
+    are rewritten or discarded. A partition has its parent's columns and name. The rule is the
+    version of a view's query.
     """
 
     root: bool
@@ -78,9 +78,9 @@ class _Shape:
         if now is None or now.partition != self.partition:
             return "was dropped, attached or detached"
         if now.file != self.file:
-            return "was emptied or written anew (TRUNCATE, ALTER TABLE, REFRESH, VACUUM FULL, …)"
+            return "was emptied or rewritten (TRUNCATE, ALTER TABLE, REFRESH, VACUUM FULL, …)"
         if now.rule != self.rule:
-            return "was defined anew"
+            return "was redefined"
         if not self.partition and now.name != self.name:
             return f"was renamed to {now.name}"
         # An added column does no harm: statements name their columns.
@@ -107,7 +107,7 @@ class RelationShapes:
 
     @cached_property
     def digest(self) -> str:
-        """The same text as long as no relation was dropped, replaced, emptied, written anew or
+        """The same text as long as no relation was dropped, replaced, emptied, rewritten or
         altered.
         """
         shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())

@@ -32,8 +32,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 def fingerprint(
     plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect
 ) -> str:
-    """The SHA-256 of all in plans, settings and raw config that decides which records are sent, and
-    in which order.
+    """The SHA-256 of everything in plans, settings and raw config that decides which records are
+    sent, and in which order.
     """
     decides = {
         "source": url_without_login(settings.jdbc_url),
@@ -54,7 +54,7 @@ def continued(
 ) -> dict[str, StreamProgress] | None:
     """The progress of each stream that the dead run began.
 
-    None: this run starts anew, and the log says why.
+    None: this run starts over, and the log says why.
 
     A checkpoint whose fingerprint is not `wanted` is not continued either.
 
@@ -68,12 +68,12 @@ def continued(
         raise StateError(
             RunCode.NEWER_FORMAT,
             f"the checkpoint of run {checkpoint.run_id} has a resume format version {version}, "
-            "this tap knows "
-            f"{RESUME_FORMAT_VERSION}: upgrade the tap, or start anew with --no-resume",
+            f"this tap knows {RESUME_FORMAT_VERSION}: upgrade the tap, or start over with "
+            "--no-resume",
         )
     if checkpoint.resume.get("fingerprint") != wanted:
         logger.info(
-            "the config or the tables changed since run %s, which died: starting anew instead of "
+            "the config or the tables changed since run %s, which died: starting over instead of "
             "continuing it",
             checkpoint.run_id,
         )
@@ -82,22 +82,22 @@ def continued(
         streams = _streams(checkpoint, plans, dialect)
     except (ValueError, StateError) as error:
         logger.warning(
-            "the checkpoint of run %s is damaged (%s): starting anew", checkpoint.run_id, error
+            "the checkpoint of run %s is damaged (%s): starting over", checkpoint.run_id, error
         )
         return None
     begun = [
         name for name in streams if (checkpoint.state["bookmarks"].get(name) or {}).get("reading")
     ]
     if begun:
-        # Rows of a second snapshot would come again from the log.
+        # Rows of a second snapshot would come again from the database's log.
         logger.info(
-            "run %s died while it first read the table of LOG_BASED %s: starting anew, as that "
+            "run %s died while it first read the table of LOG_BASED %s: starting over, as that "
             "takes one snapshot",
             checkpoint.run_id,
             ", ".join(begun),
         )
         return None
-    logger.info("%s; --no-resume starts anew", account(checkpoint.run_id, streams))
+    logger.info("%s; --no-resume starts over", account(checkpoint.run_id, streams))
     return streams
 
 
@@ -106,8 +106,8 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
     rows = sum(progress.rows for progress in streams.values())
     complete = sum(progress.complete for progress in streams.values())
     return (
-        f"continuing run {run_id}, which died: {rows} rows of {len(streams)} stream(s) are there "
-        f"already, {complete} of them complete"
+        f"continuing run {run_id}, which died: {rows} rows of {len(streams)} stream(s) are already "
+        f"there, {complete} of them complete"
     )
 
 
@@ -143,22 +143,22 @@ def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
         replace(each, mask=each.mask.without_key) if each.mask else each for each in plan.columns
     ]
     table = [plan.table.schema, plan.table.name, plan.table.query]
-    # How late rows are looked for may change: as it was before there were windows.
+    # The search for late rows may change. This is its fingerprint from before there were windows.
     said = {
         name: value
         for name, value in _plain(plan).items()
         if name not in ("late_window", "late_pages", "kept")
     }
     said["late_rows"] = "open" if plan.late_rows == "open" else "all"
-    # As before there were renamed columns.
+    # The fingerprint from before there were renamed columns.
     said = {name: value for name, value in said.items() if value or name != "renamed"}
     return {**said, "columns": columns, "table": table, "split": split_key(plan, dialect)}
 
 
 def _plain(value: object) -> Any:
-    """What JSON has no form for.
+    """Convert what JSON has no form for.
 
-    Values inside follow by themselves: `asdict` copies them all, 10 ms a stream.
+    Values inside are converted in turn; `asdict` would copy them all, which takes 10 ms a stream.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}

@@ -10,11 +10,11 @@ from time import monotonic
 class RunBudget:
     """Minutes and rows of a run; None: no limit.
 
-    Slices are cut ahead of those being sent, so a stream's rows count when they are cut. Their
+    Slices are cut ahead of those being sent, so a stream's rows count when they are cut; their
     exact number is known once the stream is sent.
 
     Attributes:
-        counts_rows: Whether rows are limited: then streams must be read one after another.
+        counts_rows: Whether rows are limited, so that streams must be read one after another.
     """
 
     def __init__(self, minutes: float | None = None, rows: int | None = None) -> None:
@@ -27,7 +27,7 @@ class RunBudget:
 
     @property
     def spent(self) -> str | None:
-        """The setting whose limit is reached; None: the run goes on."""
+        """The setting whose limit is reached; None: the run continues."""
         if self._stopped is not None:
             return self._stopped
         if self._rows is not None and self._left(self._rows) <= 0:
@@ -45,9 +45,8 @@ class RunBudget:
         self._stopped = self.spent
 
     def bounded(self, rows: int) -> int:
-        """`rows` of the next slice, limited to what is left.
-
-        Once nothing is left, `rows` is returned as it is.
+        """The `rows` of the next slice, limited to what is left; once nothing is left, `rows`
+        itself.
         """
         left = rows if self._rows is None else self._left(self._rows)
         return min(rows, left) if left > 0 else rows
@@ -61,7 +60,7 @@ class RunBudget:
         self._sent += rows
 
     def end_stream(self) -> None:
-        """Settle the count: everything cut has been sent."""
+        """Make the count exact: everything that was cut has been sent."""
         self._cut = self._sent
 
     def _left(self, rows: int) -> int:

@@ -35,7 +35,7 @@ CURRENTLY_SYNCING = "currently_syncing"
 # In a bookmark: the expression of its computed key; the column's name is the same for `a + b` and
 # `a - b`.
 _EXPRESSION = "replication_key_expression"
-# Of a target's config.
+# Settings of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
 _STATE_FROM = "--state-from"
 
@@ -52,9 +52,10 @@ class OpeningState:
         checkpoint: What a dead run that began from this state has finished, if it is to be
             continued.
         pipeline: The pipeline it belongs to; empty if unknown.
-        full: Whether the user wants the run's streams extracted again, whatever the value says of
-            them.
-        is_part: Whether the run has a part of the streams: the bookmarks of the others stay.
+        full: Whether the user wants the run's streams extracted again, whatever the value says
+            about them.
+        is_part: Whether the run has only a part of the streams, so that the bookmarks of the others
+            stay.
         again: What the user wants of append-only tables whose streams are extracted again
             (`messages.AGAIN`).
     """
@@ -115,7 +116,7 @@ class OpeningState:
                 checkpoint = source.checkpoint
             except DamagedError as error:
                 logger.warning(
-                    "the checkpoint of a run that died can't be continued, starting anew: %s", error
+                    "the checkpoint of a run that died can't be continued, starting over: %s", error
                 )
         if saved is None:
             if checkpoint is None:
@@ -149,9 +150,8 @@ class RunState:
         self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
-        """On a full run, drop the bookmarks of the streams that are extracted anew.
-
-        Others are kept.
+        """On a full run, drop the bookmarks of the streams that are extracted again; others are
+        kept.
         """
         for plan in plans:
             if self.is_full and plan.end_value is None:
@@ -166,9 +166,8 @@ class RunState:
         return name if isinstance(name, str) else None
 
     def begin_next_with(self, stream: str | None) -> None:
-        """Let the next run begin with this stream, which this run did not get to.
-
-        None: no stream was left out.
+        """Let the next run begin with this stream, which this run did not get to; None: no stream
+        was left out.
         """
         self.value.pop(CURRENTLY_SYNCING, None)
         if stream is not None:
@@ -206,9 +205,8 @@ class RunState:
         return self._committed
 
     def note(self, stream: str, entry: dict[str, Any] | None) -> None:
-        """Set the entry of a stream that has its own kind of bookmark.
-
-        None removes it, as of one exported in full.
+        """Set the entry of a stream that has its own kind of bookmark; None removes it, as for a
+        stream exported in full.
         """
         if entry is None:
             self.entries().pop(stream, None)
@@ -216,8 +214,8 @@ class RunState:
             self.entries()[stream] = entry
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
-        """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before all
-        runs.
+        """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before this
+        run, and before a dead run that it continues.
         """
         self.note(stream, copy.deepcopy(self._committed.get(stream)))
         self._progress.pop(stream, None)
@@ -314,8 +312,8 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
         raise StateError(
             RunCode.OTHER_REPLICATION_KEY,
             f"stream {plan.stream}: the saved bookmark is of replication key "
-            f"{entry[_EXPRESSION]!r}, the run uses "
-            f"{expression!r}; write it as it was, run with --full, or set the bookmark anew",
+            f"{entry[_EXPRESSION]!r}, the run uses {expression!r}; write it as it was, run with "
+            "--full, or set the bookmark again",
         )
     return bookmark
 

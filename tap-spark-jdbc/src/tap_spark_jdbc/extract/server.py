@@ -38,8 +38,8 @@ _SYSTEM = (
     "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM "
     "pg_catalog.pg_control_system(){more}"
 )
-# A promoted server's own timeline is in its control file at once, in that of the last checkpoint a
-# moment later.
+# A promoted server's own timeline is in its control file at once; that of the last checkpoint
+# follows a moment later.
 _TIMELINE = {
     "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
     "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
@@ -67,8 +67,8 @@ FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 
 _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
 
-# A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie
-# in other tables.
+# A heap's rows are in pages, which this version and later ones can find by number; a parent's rows
+# are in other tables.
 _PAGES = """
 SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
   CAST(pg_catalog.current_setting('block_size') AS int) AS text)
@@ -103,10 +103,7 @@ class SnapshotServer:
         self._database = database
 
     def beside(self, database: Database) -> SnapshotServer:
-        """The same server over another connection.
-
-        What is known is not queried, or logged, again.
-        """
+        """The same server over another connection; what is known is not queried or logged again."""
         other = SnapshotServer(database)
         found = ("has_snapshots", "has_unicode_text", "_answers", "_identity")
         other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
@@ -149,9 +146,8 @@ class SnapshotServer:
 
     @property
     def timeline(self) -> int | None:
-        """The server's timeline, which a failover and a restore to an earlier state move on.
-
-        None: not accessible.
+        """The server's timeline, which changes with a failover and with a restore to an earlier
+        state; None: not accessible.
         """
         return self._identity[1]
 
@@ -188,7 +184,7 @@ class SnapshotServer:
         """A table whose rows have a writer, with what was added to it that the last run could not
         see.
 
-        None: they don't, as those of views, queries and foreign tables.
+        None: its rows have no writer, as in views, queries and foreign tables.
         """
         query = self.heaps_query(table, late)
         if query is None:

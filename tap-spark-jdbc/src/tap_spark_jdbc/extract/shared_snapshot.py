@@ -1,12 +1,11 @@
 """One snapshot of the database for several connections, one after the other (PostgreSQL).
 
 A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would
-wait for; readers use the snapshot in transactions that are as short as one query, or one slice. If
-another session waits for one of these nevertheless, they are ended (`lock_watch`); and DDL in
-between is detected after each slice (`relation_shapes`), before anything of it is sent.
+wait for. Readers use the snapshot in transactions that are as short as one query, or one slice. DDL
+in between is detected after each slice (`relation_shapes`), before anything of it is sent.
 
-Watch for sessions that wait for locks of our transactions, and end these transactions at once
-(PostgreSQL).
+`LockWatch` looks for sessions that nevertheless wait for locks of our transactions, and ends these
+transactions at once (PostgreSQL).
 
 Reading a table locks it against DDL, and all other queries queue behind waiting DDL. Our
 transactions, including those of executors, are recognised by a shared advisory lock that each of
@@ -96,8 +95,8 @@ class LockWatch:
         while not self._over.wait(LOOK_SECONDS):
             try:
                 self._look()
-            except Exception as error:  # as Py4J raises it where the JVM has ended
-                # The snapshot has ended with its connection: reading in it fails.
+            except Exception as error:  # as Py4J raises it if the JVM has ended
+                # The snapshot has ended with its connection, so reading in it fails.
                 logger.debug(
                     "no longer checking whether other sessions wait for this one: %s", error
                 )
@@ -130,7 +129,7 @@ _LOOKS_AFTER_READERS = (
 )
 # No statement within a snapshot waits longer than this for a lock.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
-_AGAIN = "run again: that goes on where this run stopped"
+_AGAIN = "run again: that continues where this run stopped"
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,8 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap all reading of rows.
-
-        DisturbedError: they are invalid, as DDL has come in between, or is waiting.
+        """Wrap all reading of rows; DisturbedError: they are invalid, because DDL has come in
+        between, or is waiting.
         """
         try:
             yield
@@ -225,9 +223,8 @@ class SharedSnapshot:
         return str(snapshot)
 
     def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
-        """A guard for reading a stream, given its `FROM` and `WHERE`.
-
-        None if no snapshot is held.
+        """A guard for reading a stream, given its `FROM` and `WHERE`; None if no snapshot is
+        held.
         """
         if self._watch is None or self.identifier is None:
             return None

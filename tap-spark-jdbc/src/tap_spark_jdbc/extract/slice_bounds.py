@@ -1,5 +1,5 @@
 """Bounds of slices, queried from the database: the greatest key, the key a number of rows further
-on, counts.
+on, and counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A hop reads the rows that it passes; two look-ups of a key read none.
 LONG_HOP = 50_000
-# Of so many times as many numbers as there are rows.
+# At most this many times as many numbers as there are rows.
 DENSE = 1.5
 # Rows are sampled before the first slice is cut if a column may be at least this long.
 LONG_BYTES = 1_000
@@ -35,7 +35,7 @@ CAREFUL_BYTES = 32_000
 class ColumnBounds:
     """Bounds along one key column of a stream (`slices.BoundsSource`).
 
-    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the
+    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts, and the
     rest is one slice.
     """
 
@@ -52,7 +52,7 @@ class ColumnBounds:
     def at(self, within: Range[Point], offset: int) -> Point | None:
         """See `slices.BoundsSource.at`.
 
-        Of unique whole numbers, most of which exist, one with fewer rows below.
+        For unique whole numbers, most of which exist, it may be a number with fewer rows below it.
         """
         if offset >= LONG_HOP and (estimate := self._unique_numbers) is not None:
             first, last = within.lower or self._hop(within, 0), self.greatest(within)
@@ -121,9 +121,8 @@ class ColumnBounds:
 
     @property
     def _unique_numbers(self) -> int | None:
-        """About how many rows there are, if each has a whole number of its own.
-
-        None: unknown, or they have not.
+        """About how many rows there are, if each has a whole number of its own; None: unknown, or
+        not all have one.
         """
         plan, column = self.sql.plan, self.key.column
         alone = plan.table.primary_key == (column.name,) and not column.nullable
@@ -171,9 +170,8 @@ class ColumnBounds:
 
 
 def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
-    """Approximate bytes a row, from the table's first rows.
-
-    None if no column is long by its type.
+    """Approximate bytes a row, from the table's first rows; None if no column is long by its
+    type.
     """
     table, template = sql.plan.table, sql.dialect.width
     long = long_columns(sql.plan)

@@ -1,4 +1,4 @@
-"""Rows a slice and rows a round trip: as configured, else from the measured width of rows."""
+"""Rows a slice and rows a round trip: as configured, or else from the measured width of rows."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Callable
 from functools import cached_property
 
 SLICE_BYTES = 32_000_000
-# Of all files on the disk at a time, as long as that does not make slices smaller than the first
-# ones.
+# The size of all files on the disk at a time, as long as that does not make slices smaller than the
+# first ones.
 SPOOL_BYTES = 512_000_000
-# A slice is this fraction of what was rendered before it: the first ones are sent soon, later ones
-# cost fewer jobs.
+# A slice is this fraction of what was rendered before it, so that the first ones are sent soon and
+# later ones cost fewer jobs.
 GROWTH = 4
 FETCH_BYTES = 4_000_000
 # A round trip that brings more is aborted, if the driver can do that, and repeated with fewer rows.
 FETCH_BOUND = 4 * FETCH_BYTES
 FEWER = 16
-# Rows a round trip where some may be wide and nothing limits their bytes.
+# Rows a round trip if some may be wide and nothing limits their bytes.
 SCAN_FETCHED = 50
 FIRST_SLICE_ROWS = 20_000
-# Of a slice that passes through memory, as on a cluster.
+# The size of a slice that passes through memory, as on a cluster.
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
-# Of a batch in memory. A small batch costs more CPU a row, but where rows may be long, few of them
-# may fill the memory.
+# The size of a batch in memory. A small batch costs more CPU a row, but if rows may be long, few of
+# them may fill the memory.
 BATCH_ROWS, BATCH_ROWS_IF_LONG = 4_096, 1_024
 BATCH_BYTES_IF_LONG = 2_000_000
 MOST_ROWS = 1_000_000
@@ -103,9 +103,8 @@ class SliceSize:
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
     def batch_rows(self, *, may_be_long: bool) -> int:
-        """Rows of a batch that is held in memory as a whole.
-
-        `may_be_long`: some may be far longer than is known.
+        """Rows of a batch that is held in memory as a whole; `may_be_long`: some may be far longer
+        than is known.
         """
         width, most = self._read_bytes or self._guess, BATCH_ROWS
         if may_be_long:
@@ -115,9 +114,8 @@ class SliceSize:
         return _fitting(FETCH_BYTES, width, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
-        """Fetch fewer rows from now on, as `rows` were too wide for one round trip.
-
-        Safe from any thread.
+        """Fetch fewer rows from now on, because `rows` were too wide for one round trip; safe from
+        any thread.
         """
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
@@ -133,9 +131,8 @@ class SliceSize:
 
     @cached_property
     def guessed(self) -> float | None:
-        """Approximate bytes of a row's long values, before any row is measured.
-
-        None: it has none.
+        """Approximate bytes of a row's long values, before any row is measured; None: it has
+        none.
         """
         self._guess = self._look()
         return self._guess

@@ -39,8 +39,8 @@ class SplitPosition:
 
 @dataclass(frozen=True)
 class TableMoment:
-    """The moment at which a whole table was read: with it, a later run can prove that its rows are
-    still the same.
+    """The moment at which a whole table was read, with which a later run can prove that its rows
+    are still the same.
 
     Attributes:
         snapshot: The snapshot in which it was read.
@@ -56,11 +56,11 @@ class StreamProgress:
     """What all runs since the last commit have sent of a stream.
 
     Attributes:
-        extent: What the first of these runs announced that it sends of the stream.
+        extent: What the first of these runs announced to send of the stream.
         complete: Everything was sent; never set for a stream that its bookmark can continue.
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, if the bookmark does not say so.
-        split: The position among rows that the replication key can't tell apart.
+        split: The position among rows that the replication key can't distinguish.
         moment: The moment that the rows sent so far show; None: unknown, or the stream has a
             replication key.
     """

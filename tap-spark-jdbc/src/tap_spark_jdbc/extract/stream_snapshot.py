@@ -3,7 +3,7 @@
 
 The order matters: the upper bound is fixed, then the open transactions are listed, then the
 snapshot is taken. So a transaction that began before the bound was fixed is either listed, or had
-ended before the snapshot.
+ended before the snapshot was taken.
 """
 
 from __future__ import annotations
@@ -74,16 +74,14 @@ class StreamSnapshots:
 
     @property
     def held(self) -> str | None:
-        """The server's text of the snapshot in which the stream is read.
-
-        None if its readers share none.
+        """The server's text of the snapshot in which the stream is read; None if its readers share
+        none.
         """
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:
-        """The server's text of a snapshot that shows no row which readers can't see.
-
-        Empty where there is none.
+        """The server's text of a snapshot that shows no row which readers can't see; empty if there
+        is none.
         """
         if not self._database.source.dialect.shares_snapshots:
             return ""
@@ -136,9 +134,9 @@ class StreamSnapshots:
         if heaps is None:
             if is_open or last is not None:
                 logger.warning(
-                    "stream %s: transactions are open, and its rows don't say who wrote them (a "
-                    "view, query or foreign table, or not all of it may be read): rows that are "
-                    "committed late are found by safety_lag_seconds alone",
+                    "stream %s: transactions are open, and its rows don't show which transaction "
+                    "wrote them (a view, query or foreign table, or not all of it may be read): "
+                    "rows that are committed late are found by safety_lag_seconds alone",
                     plan.stream,
                 )
             return extraction
@@ -167,7 +165,9 @@ class StreamSnapshots:
         return nullcontext if self._undisturbed is None else self._undisturbed.reading
 
     def end(self) -> None:
-        """End a stream that is read or was given up, and release its snapshot; never raises."""
+        """End a stream that was read completely or abandoned, and release its snapshot; never
+        raises.
+        """
         self._undisturbed = None
         self._is_pinned = False
         self._shared.end()
@@ -194,8 +194,8 @@ class StreamSnapshots:
             self._cannot_share = True
             warn("no snapshot can be shared here (Spark Connect gives no connection of its own)")
             return None
-        # A problem of the stream itself is raised as such. Others' locks are awaited before any
-        # snapshot is held.
+        # A problem of the stream itself is raised as such. Locks of other sessions are awaited
+        # before any snapshot is held.
         self._database.connection.rows(
             f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
         )
@@ -216,7 +216,7 @@ class StreamSnapshots:
         last: TransactionSnapshot | None,
         xmax: int,
     ) -> TransactionSnapshot | None:
-        """The last run's snapshot as far as it counts on this server; None: it does not."""
+        """The last run's snapshot, if it is valid on this server; None: it is not."""
         system, timeline = self.server.system, self.server.timeline
         if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
             return last
@@ -228,7 +228,7 @@ class StreamSnapshots:
             )
             logger.warning(
                 "stream %s: this is another server than the last run's (upgraded, restored or "
-                    "failed over), whose transactions say nothing here: %s up to the bookmark%s "
+                    "failed over), whose transactions mean nothing here: %s up to the bookmark%s "
                     "are sent again; an append-only table holds those twice that it has%s",
                 stream, reach, at,
                 "" if search.kind == "all" else "; older ones that were committed around the move "
@@ -237,17 +237,17 @@ class StreamSnapshots:
             return None
         logger.warning(
             "stream %s: this is another server than the last run's (upgraded, restored or failed "
-                "over), so this run can't tell which rows at or below the bookmark%s were "
-                "committed late around the move, or written there since: such rows may be "
-                "missing; bring them by `spark-lake verify --repair --stream %s` or a run with "
-                "--full, or lower the bookmark by `spark-lake state set --stream %s --value …`; "
-                "rows that are committed late from now on are found again",
+                "over), so this run does not know which rows at or below the bookmark%s were "
+                "committed late around the move, or written there since: such rows may be missing; "
+                "bring them by `spark-lake verify --repair --stream %s` or a run with --full, or "
+                "lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are "
+                "committed late from now on are found again",
             stream, at, stream, stream,
         )  # fmt: skip
         if last.system != system or last.xmax > xmax:
             return None
-        # A failover goes on with the numbers: what the last run saw may be lost, and its number
-        # another row's.
+        # After a failover, transaction numbers continue: what the last run saw may be lost, and its
+        # number may be another row's.
         return replace(last, seen=(), timeline=timeline)
 
     def _with_late_rows(
@@ -261,14 +261,14 @@ class StreamSnapshots:
     ) -> Extraction:
         """Add the rows that the last run could not see, and this run's snapshot.
 
-        Costs at most one look at the table.
+        This costs at most one look at the table.
 
-        `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need
+        `text` is this run's snapshot. `followed` are the open transactions; None: bookmarks need
         not hold them.
         """
         xmin, xmax = _numbers(text)
         quiet = not (followed or self.server.is_standby)
-        # Before there were windows, nobody asked for them.
+        # Before there were windows, they were not queried.
         names = (
             tuple(sorted(followed or ()))
             if search.kind == "window" and len(followed or ()) <= MAX_OPEN
@@ -316,7 +316,7 @@ class StreamSnapshots:
                 extraction.plan.stream,
             )
             if written.keys is not None and extraction.plan.replication_key is not None:
-                # Of the window, only this part need be read once more.
+                # Only this part of the window has to be read again.
                 bounds = extraction.bounds(extraction.plan.replication_key)
                 least, greatest = (bounds.point(each) for each in written.keys)
                 late = replace(late, sent=(Slice(Range(least, greatest, closed=True)),))
@@ -327,12 +327,12 @@ class StreamSnapshots:
             return replace(extraction, snapshot=last)
         seen = written.seen
         if near is not None and last is not None:
-            # Those of rows below the window, which were sent when they were within it.
+            # The fingerprints of rows below the window, which were sent when they were within it.
             seen = tuple(sorted({*seen, *(number for number in last.seen if number >= xmin)}))[
                 :MAX_SEEN
             ]
-        # Numbers wrap around: that of a transaction that has just ended could be on a row a whole
-        # cycle older.
+        # Numbers wrap around, so the number of a transaction that has just ended could be on a row
+        # that is a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
         snapshot = TransactionSnapshot(
@@ -351,7 +351,7 @@ class StreamSnapshots:
             return False
         if self.server.is_standby:
             return last.xmin < last.xmax
-        # Asked once the snapshot is taken: what is open still, it does not show.
+        # Queried after the snapshot is taken, which does not show what is still open.
         return not last.open or not self._open.now().issuperset(last.open)
 
     def _written(
@@ -361,7 +361,7 @@ class StreamSnapshots:
         text: str,
         near: Range[Point] | None,
     ) -> Written:
-        """The result of the look at the table's writers, or at those of the rows that are
+        """The result of the look at the writers of the table's rows, or only of the rows that are
         `near`.
         """
         (xmin, xmax), sql, key = _numbers(text), extraction.sql, extraction.plan.replication_key
@@ -427,7 +427,7 @@ def _window(extraction: Extraction, search: LateSearch) -> Range[Point]:
 def _with_late_ones_of_the_last_run(
     extraction: Extraction, last: TransactionSnapshot | None, xmax: int
 ) -> Extraction:
-    """Add late rows if transactions were open then.
+    """Add late rows if transactions were open during the last run.
 
     What others have written since must be found by comparison.
     """
@@ -449,7 +449,7 @@ def _sent_before(extraction: Extraction, window: Point | None = None) -> tuple[S
     """The ranges in which everything the last run could see was sent: below the bookmark, and up to
     where it died.
 
-    With the lower end of a `window`, what lies below it is left out.
+    With the lower end of a `window`, what is below it is left out.
     """
     plan, bookmark, position, whole = (
         extraction.plan,

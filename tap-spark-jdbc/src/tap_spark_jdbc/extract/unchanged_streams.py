@@ -1,11 +1,12 @@
 """Streams in which nothing has changed since the last run, found by one statement for many of them.
 
 A stream is unchanged if its greatest key is that of the bookmark, no row lacks a key, and the rows
-at the bookmark are those that were sent: on PostgreSQL, if no row has a writer that the last run
-could not see; elsewhere, if the marks of the rows in the bookmark's window have the saved sum. It
-is unchanged, too, if it has no bookmark and is still empty. Its state does not move: what is
-committed meanwhile is seen by the next run as by this one, so this needs no snapshot that outlasts
-the statement. Any other stream is read as usual, which finds out what is new.
+at the bookmark are those that were sent. On PostgreSQL that is the case if no row has a writer that
+the last run could not see; on other databases, if the marks of the rows in the bookmark's window
+have the saved sum. A stream is also unchanged if it has no bookmark and is still empty. Its state
+does not move: the next run sees what is committed meanwhile, just as this one would, so this needs
+no snapshot that outlasts the statement. Any other stream is read as usual, which finds out what is
+new.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 TOGETHER = 50
-# A larger table is scanned for late rows in its own turn: beside others, and under the watch over
-# locks.
+# A larger table is scanned for late rows in its own turn, beside other streams, while its locks are
+# watched.
 MOST_BYTES = 16_000_000
-# DDL of others waits for a statement no longer than this. Compiling it (JIT) would take longer than
-# running it.
+# DDL of other sessions waits for a statement no longer than this. Compiling it (JIT) would take
+# longer than running it.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
     LOCK_TIMEOUT,
@@ -155,8 +156,8 @@ class UnchangedStreams:
     def _without_open(
         self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
     ) -> Sequence[tuple[StreamPlan, Bookmark | None]]:
-        """Those whose bookmarks need not name what is open now: below a window, only that is looked
-        for.
+        """The streams whose bookmarks need not name what is open now: below a window, only open
+        transactions are looked for.
         """
         known = self.snapshots.searches.known
         windows = {
@@ -179,9 +180,9 @@ class UnchangedStreams:
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
     def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:
-        """The unchanged ones.
+        """The unchanged streams.
 
-        A stream whose part fails is not among them, and does not keep others from it.
+        A stream whose part fails is not among them, but does not affect the others.
         """
         asked = " UNION ALL ".join(
             f"SELECT '{index}' AS n, {part.found}" for index, part in enumerate(parts)
@@ -229,8 +230,8 @@ class UnchangedStreams:
         """The conditions that no row lies above a bookmark or lacks a key."""
         dialect, source, key = bounds.sql.dialect, bounds.sql.source, bounds.key
         name = dialect.operand(key.column)
-        # In the order of its index: for what does not exist, a table without statistics would be
-        # scanned.
+        # In the order of its index, because a table without statistics would be scanned for rows
+        # that do not exist.
         order = (
             f"ORDER BY {dialect.column_of(bounds.sql.plan.table, key.column.name)} DESC "
             f"{dialect.limited(1)}"
@@ -287,13 +288,13 @@ class UnchangedStreams:
             return None
         bounds = ColumnBounds(connection, sql, key)
         at = bounds.point_of_bookmark(bookmark)
-        # Else nothing was written in any database of the server.
+        # Otherwise nothing was written in any database of the server.
         moved = not last.xmin == last.xmax == xmax
         terms = []
         if moved or not key.indexed:
             same = "" if last.relation is None else f" AND h.relation = '{last.relation}'"
             known = f"h.written = '1' AND h.added IS NULL AND h.bytes <= {MOST_BYTES}{same}"
-            # Before the conditions that may scan the table.
+            # This comes before the conditions that may scan the table.
             terms.append(f"(SELECT {known} FROM ({heaps}) h)")
         terms += self._at_bookmark(bounds, at)
         if moved:
@@ -304,7 +305,7 @@ class UnchangedStreams:
         )
 
     def _can_be_asked(self, plan: StreamPlan, bookmark: Bookmark | None) -> bool:
-        """Whether its rows at the bookmark are known to be sent, and the server can tell that they
+        """Whether its rows at the bookmark are known to be sent, and the server can show that they
         are the same.
         """
         key = plan.replication_key

@@ -80,9 +80,8 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
 
 
 def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
-    """Schema and table of a catalog's stream by its metadata.
-
-    Without that, all tables its name can mean.
+    """Schema and table of a catalog's stream by its metadata; without that, all tables that its
+    name can mean.
     """
     root = _metadata(entry).get((), {})
     table = root.get("table-name") or entry.get("table_name")
@@ -101,8 +100,8 @@ def stream_of(entry: Mapping[str, Any]) -> str:
 
 
 def other_name(entry: Mapping[str, Any], table: Table) -> str | None:
-    """The name that a catalog gives to a table's stream in place of its own, by which nothing would
-    find it.
+    """The name that a catalog gives to a table's stream in place of its own, under which nothing
+    would find it.
     """
     given = (stream_of(entry), str(entry.get("stream") or table.stream))
     return next((name for name in given if name != table.stream), None)

@@ -28,9 +28,8 @@ _LONGEST_NAME = 60
 def with_computed_key(
     connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings
 ) -> Table:
-    """The table.
-
-    If the stream's replication key is an expression, read by a query that computes it.
+    """The table; if the stream's replication key is an expression, it is read by a query that
+    computes the key.
     """
     options = options_of(table.stream, settings)
     expression = options.replication_key

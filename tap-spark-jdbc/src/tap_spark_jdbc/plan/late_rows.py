@@ -1,9 +1,8 @@
 """Rows that were committed late: below a bookmark, and invisible when the last run looked.
 
-SQL text only.
-
-Every PostgreSQL row version has the number of the transaction that wrote it in its system column
-`xmin`: its lower 32 bits, even once the row is frozen. A subtransaction has a number of its own.
+This module only builds SQL text. Every PostgreSQL row version has the number of the transaction
+that wrote it in its system column `xmin`: its lower 32 bits, even once the row is frozen. A
+subtransaction has a number of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ WRITER = "CAST(CAST(xmin AS text) AS bigint)"
 """The number of a row's writer, its lower 32 bits."""
 NONE_JOINED, ALL_JOINED = "FALSE", "TRUE"
 FAR = 2**31
-"""After so many numbers a snapshot is renewed, or proves nothing: they wrap around after twice as
-many.
+"""After this many numbers a snapshot is renewed or proves nothing, as numbers wrap around after
+twice as many.
 """
 _CYCLE = 2**32
-# Lower numbers are not transactions: rows that have them were there before all others.
+# Lower numbers are not transactions; rows that have them were there before all others.
 _FIRST = 3
 
 
@@ -33,9 +32,8 @@ class LateSearch:
     """How the rows of one stream that were committed late are looked for.
 
     Attributes:
-        kind: In the whole table; in a window below the bookmark; only for transactions that were
-            open at the last run;
-            not at all.
+        kind: In the whole table, in a window below the bookmark, only for transactions that were
+            open at the last run, or not at all.
         width: How far a window reaches below the bookmark, in the unit of `KeyValue.minus`.
         span: The same for users.
         why: Why nothing better is done.
@@ -67,10 +65,10 @@ class LateRows(Generic[K]):
     """The rows a run sends in addition to those its bookmark's value selects: those the last run
     could not see.
 
-    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that
-    died) sent all it saw; `joined` is the condition for rows of tables that were no part of the
-    stream then, whoever wrote them; of another server's snapshot it is `ALL_JOINED`: its numbers
-    mean nothing here.
+    `xmax` is of this run's snapshot. `sent` are the ranges where the last run (or the one that
+    died) sent all it saw. `joined` is the condition for rows of tables that were not part of the
+    stream then, whatever wrote them. For another server's snapshot, whose numbers mean nothing
+    here, it is `ALL_JOINED`.
     """
 
     snapshot: TransactionSnapshot
@@ -138,11 +136,11 @@ def written_query(
     """SQL that looks at the writers of all rows once, in one row of three texts, or of five
     (`written_of`).
 
-    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole
-    cycle older. `xmin`, `xmax` and the server's own text are of the snapshot in which the query
-    runs; `ranges` is the condition for the ranges in which the last run sent everything that, by
-    `late`, it could see. With a `key`, its column and the SQL of that column's text, the least and
-    greatest key of the late rows are texts four and five.
+    A writer that the server reports as unfinished is not *seen*: its number is that of a row that
+    is a whole cycle older. `xmin`, `xmax` and the server's own text are of the snapshot in which
+    the query runs. `ranges` is the condition for the ranges in which the last run sent everything
+    that, by `late`, it could see. With a `key` (its column and the SQL of that column's text), the
+    least and greatest key of the late rows are texts four and five.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)

@@ -1,9 +1,9 @@
-"""Marks of rows: sums of them say later whether a database still has exactly the rows that a run
-has read.
+"""Marks of rows: their sums show later whether a database still has exactly the rows that a run has
+read.
 
 A row's mark is the first 60 bits of the SHA-256 of its text in the database, which comes with the
-row itself. So it is of the very row that was sent, whatever is written meanwhile. Text only;
-nothing is executed here.
+row itself. So it belongs to the very row that was sent, whatever is written meanwhile. This module
+only builds text; it executes nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 BOUNDARY_BITS = 3
-"""A mark stands above these bits of a row's `RowBoundary`."""
+"""A mark is stored above these bits of a row's `RowBoundary`."""
 _DIGITS = 15
 _CHARACTERS = 32
-# Of a table of more rows, each look at its key is a scan, unless the key has an index.
+# On a table with more rows, each look at its key is a scan, unless the key has an index.
 SCANNED_ROWS = 50_000
 
 
 def marks_of(dialect: Dialect, plan: StreamPlan) -> Marks | None:
     """How the rows of a stream are marked; None: they are not.
 
-    Not of views and queries, whose rows may take long to find, nor where a value is masked: no sum
-    may show it.
+    Views and queries are not marked, because their rows may take long to find; nor are streams with
+    a masked value, which no sum may show.
     """
     key, table = plan.replication_key, plan.table
     if (
@@ -75,9 +75,8 @@ def checksum(dialect: Dialect, plan: StreamPlan, rows: int, total: int) -> str:
 
 
 def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object], form: str = "1") -> str:
-    """The checksum of rows, given the database's sums.
-
-    Rendered differently, the same rows are other records.
+    """The checksum of rows, given the database's sums; if they are rendered differently, the same
+    rows are other records.
     """
     rendering = [
         (name, dialect.select(each), each.reading.read_as, each.reading.becomes)

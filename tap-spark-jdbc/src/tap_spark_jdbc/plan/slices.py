@@ -49,8 +49,8 @@ class Slice(Generic[K]):
         key: Range of the replication key; None where the key bounds nothing.
         split: Range of the split column; None where it bounds nothing.
         nulls: Rows whose replication key is NULL belong to it too; without a range, only they do.
-        resume_at: Once this slice and all before it are sent, every row below this key is; None:
-            unknown yet.
+        resume_at: Once this slice and all before it are sent, every row below this key is sent;
+            None: not yet known.
         late: It has the rows that were committed late (`StreamSql.late`), and no others.
         pages: Range of the table's physical pages, within one snapshot; None: all of them.
         most: Its maximum number of rows when it was cut; None: unknown.
@@ -101,7 +101,7 @@ def cut(
         if bound is None:
             yield rest, None
             return
-        # A repeated bound would be found for ever.
+        # A repeated bound would be found forever.
         if bound == marked:
             raise SourceError(
                 TapCode.SLICES_REPEAT,
@@ -133,7 +133,7 @@ def indexed_slices(
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cut rows that the replication key can't tell apart, in `part`, along the split column, from
+    """Cut rows that the replication key can't distinguish, in `part`, along the split column, from
     `begin` on.
     """
     resume_at = None if part.closed else part.upper
@@ -151,10 +151,9 @@ def split_slices(
 ) -> Iterator[Slice[K]]:
     """Cut along the split column alone, so that all slices together cost one pass.
 
-    No bookmark before the last.
-
-    Without a split column there is one slice. All slices have the same range of the replication
-    key, if any, and with `nulls` the rows whose key is NULL.
+    There is no bookmark before the last slice. Without a split column there is one slice. All
+    slices have the same range of the replication key, if any, and with `nulls` the rows whose key
+    is NULL.
     """
     if split is None:
         yield Slice(key, nulls=nulls)

@@ -99,7 +99,7 @@ def choose(
 def _named_key(
     table: Table, from_catalog: CatalogOptions, options: StreamOptions
 ) -> tuple[str, ...]:
-    """The names of the record's key by catalog or options; empty: the table's own is taken."""
+    """The names of the record's key by catalog or options; empty: the table's own key is taken."""
     named = tuple(from_catalog.key_properties or options.key_properties or ())
     if not table.parent_key:
         return named
@@ -114,7 +114,7 @@ def _named_key(
         return named
     logger.info(
         "stream %s: other tables inherit from it, and its primary key %s does not hold for their "
-        "rows: it is sent without a key; if the rows of all have different ones, name it in "
+        "rows: it is sent without a key; if its values are unique across all of them, name it in "
         "key_properties in stream_options",
         *(table.stream, ", ".join(table.parent_key)),
     )
@@ -215,7 +215,8 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
     Its own name takes precedence, then later patterns.
 
-    What one of them leaves out of its columns stays out, until a later one takes it back by `!`.
+    What one of them leaves out of its columns stays out, until a later one includes it again by
+    `!`.
     """
     patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
     layers = [settings.stream_options[pattern] for pattern in patterns]
@@ -243,9 +244,8 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 
 def is_named(table: Table, settings: TapSettings) -> bool:
-    """Whether a setting names the table or its stream plainly.
-
-    Else only a pattern or the default brought it in.
+    """Whether a setting names the table or its stream plainly; otherwise only a pattern or the
+    default includes it.
     """
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
@@ -263,8 +263,8 @@ def unused_patterns(
 ) -> list[str]:
     """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 
-    A catalog may have fewer streams than the options name: then it is an error only if a column
-    would be shown.
+    A catalog may have fewer streams than the options name; this is an error only if a column would
+    be shown.
     """
     unknown = [
         each
@@ -328,9 +328,8 @@ def specs_by_table(
 
 
 def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
-    """The tables that a spec can mean: spelled exactly, else in any case.
-
-    A schema may be left out.
+    """The tables that a spec can mean: spelled exactly, or else in any case; a schema may be left
+    out.
     """
     inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
     exact = [
@@ -346,13 +345,13 @@ def _same(schema: str | None, wanted: str | None, *, exact: bool) -> bool:
 
 
 def fitting_name(name: str, known: Sequence[str]) -> str | None:
-    """The name if it is spelled exactly, else the only one that differs by case alone."""
+    """The name if it is spelled exactly, or else the only one that differs by case alone."""
     fitting = fitting_names(name, known)
     return fitting[0] if len(fitting) == 1 else None
 
 
 def fitting_names(name: str, known: Sequence[str]) -> list[str]:
-    """The name if it is spelled exactly, else all that differ by case alone."""
+    """The name if it is spelled exactly, or else all that differ by case alone."""
     return [name] if name in known else [each for each in known if each.lower() == name.lower()]
 
 

@@ -27,7 +27,7 @@ _WAY_OUT = "; leave the mask out, or take another key"
 
 
 def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
-    """The masks of a table's columns by name; ValueError: a column can't be masked so.
+    """The masks of a table's columns by name; ValueError: a column can't be masked that way.
 
     Missing columns are not an error: a pattern for many streams may mask a column that only some of
     them have.
@@ -62,9 +62,8 @@ def masked(column: Column, mask: Mask) -> Column:
 
 
 def _fitting(name: str, table: Table) -> list[str]:
-    """The columns that a mask may mean.
-
-    All of those that differ by case alone, or one would leak.
+    """The columns that a mask may mean: all that differ by case alone, because otherwise one would
+    leak.
     """
     return fitting_names(name, [column.name for column in table.columns])
 
@@ -195,18 +194,17 @@ def renamed_columns(
             )
         raise ValueError(
             f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake "
-            "could tell apart; "
-            "leave one of them out by exclude_columns in stream_options, or rename it there"
+            "could distinguish; leave one of them out by exclude_columns in stream_options, or "
+            "rename it there"
         )
     return renamed
 
 
 def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """Problems with names in `stream_options` that are no column.
+    """Problems with names in `stream_options` that are not columns, so that a mask or an exclusion
+    would hide nothing.
 
-    A mask or an exclusion would hide nothing.
-
-    A pattern, or a name that a pattern for several streams has, is only logged, if none of them has
+    A pattern, or a name within a pattern for several streams, is only logged if none of them has
     the column.
     """
     problems = []

@@ -66,18 +66,19 @@ class StreamPlan:
         key_properties: The record's key, from the catalog, the settings or the table; may be empty.
         start_value: Inclusive lower bound of a run without bookmark.
         end_value: Exclusive upper bound; the run is then a backfill and leaves the bookmark alone.
-        load_method: The load method the user wants of the target, if any.
+        load_method: The load method that the user wants the target to use, if any.
         where: The user's own SQL condition, to be put in parentheses.
         partition_column: The column by which the user wants a full table to be cut.
         detect_deletes: The keys of all rows are sent too.
-        late_rows: Where rows are looked for that were committed late.
-        late_window: How far below the bookmark; None: the default for the type of the key.
-        late_pages: Up to so many pages `auto` is the whole table.
+        late_rows: Where rows that were committed late are looked for.
+        late_window: How far below the bookmark they are looked for; None: the default for the type
+            of the key.
+        late_pages: Up to this many pages, `auto` means the whole table.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: How rows whose replication key is NULL are treated.
         renamed: The names under which columns are sent, if not their own.
-        kept: Columns of the keys, which are sent though the user's options leave them out.
-        has_log_position: Its changes have their place in the log as text, too.
+        kept: Columns of the keys, which are sent although the user's options leave them out.
+        has_log_position: Its changes also have their place in the log as text.
     """
 
     table: Table
@@ -128,9 +129,8 @@ class StreamPlan:
 
     @property
     def masked_names(self) -> frozenset[str]:
-        """Names of the masked columns.
-
-        Neither a state nor a sum made in the database may show their values.
+        """Names of the masked columns, whose values neither a state nor a sum computed in the
+        database may show.
         """
         return frozenset(column.name for column in self.columns if column.mask is not None)
 
@@ -214,7 +214,7 @@ def plan_streams(
     only: Sequence[str] = (),
     hides_tables: bool = False,
 ) -> list[StreamPlan]:
-    """One plan for each selected stream, in the catalog's order, else the tables'.
+    """One plan for each selected stream, in the order of the catalog, or else of the tables.
 
     Args:
         tables: What discovery found.
@@ -233,7 +233,7 @@ def plan_streams(
     deselected = [] if catalog is None else named_tables(catalog, selected=False)
     of_streams: dict[str, str] = {}
     if catalog is not None and refused is not None:
-        deselected += named_tables(catalog)  # a spec may name one that is gone
+        deselected += named_tables(catalog)  # a spec may name a table that is gone
     specs = specs_by_table(tables, deselected, settings, problems, hides_tables=hides_tables)
     streams = [
         *(table.stream for table in tables),
@@ -296,9 +296,8 @@ def plan_streams(
 def refusal(
     of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False
 ) -> ConfigurationError:
-    """The error for problems of streams and of other settings.
-
-    Several streams are also a line of the log each.
+    """The error for problems of streams and of other settings; if there are several streams, each
+    is also logged as a line.
     """
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
@@ -311,8 +310,8 @@ def _tell_kept(plans: Sequence[StreamPlan]) -> None:
     if kept:
         more = f" and {len(kept) - _TOLD} more" if len(kept) > _TOLD else ""
         logger.info(
-            "columns of keys always come, though `columns` or `exclude_columns` leaves them out: "
-            "%s%s",
+            "columns of keys are always sent, although `columns` or `exclude_columns` leaves them "
+            "out: %s%s",
             *(", ".join(kept[:_TOLD]), more),
         )
 
@@ -350,9 +349,9 @@ def _selected(
         table = next((by_name[name] for name in possible_tables(entry) if name in by_name), None)
         if table is None:
             problems[stream] = (
-                f"stream {stream!r} of the catalog has no table in the database any more"
-                f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover "
-                "anew"
+                f"stream {stream!r} of the catalog has no table in the database any "
+                f"more{nearest(stream, [table.stream for table in tables])}; deselect it, or "
+                "discover again"
             )
             continue
         if name := other_name(entry, table):

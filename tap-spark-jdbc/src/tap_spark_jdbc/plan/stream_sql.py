@@ -1,6 +1,6 @@
 """The SQL of one stream: what is selected, and the condition of each slice.
 
-Text only; nothing is executed here.
+This module only builds text; it executes nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ OUTLINED = 4
 
 
 def enclosed(expression: str) -> str:
-    """The user's own SQL in parentheses; a comment at its end does not swallow the closing one."""
+    """The user's own SQL in parentheses, so that a comment at its end does not swallow the closing
+    one.
+    """
     return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
 
 
 class RowBoundary(IntEnum):
     """Rows that need a second look once they are rendered.
 
-    Those in the window below the bookmark, in the window below the upper bound, or in both; a
-    window has at least the rows at the value itself.
+    These are the rows in the window below the bookmark, in the window below the upper bound, or in
+    both; a window has at least the rows at the value itself.
     """
 
     NONE = 0
@@ -43,7 +45,7 @@ class RowBoundary(IntEnum):
     BOTH = 4
 
 
-# Of rows that the last run may have sent, and of those that the next run reads again.
+# For rows that the last run may have sent, and for those that the next run reads again.
 AT_BOOKMARK = (int(RowBoundary.BOOKMARK), int(RowBoundary.BOTH))
 AT_UPPER = (int(RowBoundary.UPPER), int(RowBoundary.BOTH))
 FINGERPRINTED = (int(RowBoundary.BOOKMARK), int(RowBoundary.UPPER), int(RowBoundary.BOTH))
@@ -128,9 +130,8 @@ class StreamSql:
         )
 
     def _order(self) -> str:
-        """The clause that sorts a slice's rows upwards, NULL first.
-
-        Without a row limit, databases drop it.
+        """The clause that sorts a slice's rows in ascending order, NULL first; without a row limit,
+        databases drop it.
         """
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
@@ -169,7 +170,7 @@ class StreamSql:
         if self.split is not None and each.split is not None:
             name = self.dialect.operand(self.split.column)
             inside = range_condition(name, each.split)
-            # A primary key's column may hold NULL in SQLite; such rows go with the lowest.
+            # A primary key's column may hold NULL in SQLite; such rows belong to the lowest slice.
             orphans = self.split.column.nullable and each.split.lower is None
             terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
         return " AND ".join(terms) or EVERYTHING

@@ -1,5 +1,5 @@
-"""Numbers in records that pass through stream maps and flattening: maps compute with floats, all
-else is exact.
+"""Numbers in records that pass through stream maps and flattening: maps compute with floats,
+everything else is exact.
 """
 
 from __future__ import annotations

@@ -124,9 +124,8 @@ class JdbcStream(HookedStream):
             self._run.budget.end_stream()
 
     def send_unchanged(self, extraction: Extraction) -> None:
-        """Send only the SCHEMA, as part of a run: no row has changed.
-
-        STATE is left to the caller.
+        """Send only the SCHEMA, as part of a run, because no row has changed; STATE is left to the
+        caller.
         """
         self._unchanged = extraction
         self.write_schema()
@@ -154,7 +153,7 @@ class JdbcStream(HookedStream):
             super().log(message, *args, level=level, **kwargs)
 
     def take_back(self) -> None:
-        """Void what was sent of this stream: it failed half-way, and the others go on."""
+        """Void what was sent of this stream, which failed half-way; the others continue."""
         self._run.progress.forget(self.name)
         self._run.state.skip(self.name, self.sent_as)
         self._run.state.write()
@@ -209,7 +208,7 @@ class JdbcStream(HookedStream):
             self._reading = None
 
     def apply_catalog(self, catalog: Catalog) -> None:
-        """Do nothing: the plan holds what a catalog sets, which speaks of the source's names."""
+        """Do nothing: the plan holds what a catalog sets, which uses the source's names."""
 
     def get_batch_config(self, config: Mapping[str, Any]) -> Any:
         """The configured one; none in a connection test, which sends one record."""
@@ -231,8 +230,8 @@ class JdbcStream(HookedStream):
 
     @contextmanager
     def _keys_around(self) -> Iterator[None]:
-        """Wrap the sending of all records: if keys of all rows are sent, announce them before and
-        send them after.
+        """Wrap the sending of all records: if the keys of all rows are sent, announce them before
+        and send them after.
         """
         keys = self.keys
         if keys is not None:
@@ -247,7 +246,7 @@ class JdbcStream(HookedStream):
 
         Late rows are announced by a SCHEMA of their own.
         """
-        # Of a whole table, they are rows like the others.
+        # In a whole table, they are rows like the others.
         is_keyed = rows > 0 and self.plan.replication_key is not None
         late = (sent.late or self.reading.account.sends_late) and is_keyed
         if late:
@@ -298,9 +297,8 @@ class JdbcStream(HookedStream):
 
     @property
     def _sent_since(self) -> int | str | None:
-        """The replication key from which on rows may be sent that an earlier run has sent.
-
-        None: none are.
+        """The replication key from which rows that an earlier run has sent may be sent again; None:
+        none are.
         """
         state, extraction = self._run.state, self.extraction
         if extraction.bookmark is None:
@@ -352,7 +350,7 @@ class JdbcStream(HookedStream):
         if reading.stopped_at is not None:
             # STATE already holds where the next run continues.
             self.logger.info(
-                "stream %s: the run ends at %s %s (%s); the next one goes on there",
+                "stream %s: the run ends at %s %s (%s); the next one continues there",
                 self.name, self.replication_key, reading.stopped_at.value.text,
                 reading.budget.spent,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The streams of a run that are read from the log."""
+"""The streams of a run that are read from the database's log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def begin_log(
         except OF_A_STREAM as error:
             if errors.skips_all or not known or known == chosen:
                 raise
-            # One of those that join, perhaps: a table that this user may not publish, for instance.
+            # Perhaps one of the streams that join is at fault, such as a table that this user may
+            # not publish.
             for each in (each for each in chosen if each not in known):
                 errors.skip(each.name, f"stream {each.name}: {one_line(error)}")
                 taken_back(each.name)()

@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.supply.columnar_writer import SliceWriter
     from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
-# Of a compressed file; its rows do not pass through a pipe.
+# The size of a compressed file; its rows do not pass through a pipe.
 FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
-# So much smaller than the rows read a file is at least, of rows whose width was not measured.
+# The least factor by which a file is smaller than the rows read, for rows whose width was not
+# measured.
 COMPRESSION = 3
-# Smaller slices would cost more than an idle core at the end.
+# Smaller slices would cost more than an idle core at the end does.
 FEWEST_ROWS = 250_000
-# Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some
-# 60.
+# For a table that is not cut by a key: 64 MB are not worth a second task, and 256 MB make a file of
+# about 60 MB.
 FEW_PAGES = 8_192
 MOST_PAGES = 32_768
 

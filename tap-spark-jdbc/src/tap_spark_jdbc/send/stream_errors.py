@@ -54,7 +54,7 @@ class StreamErrors:
         """Leave a stream out of the run."""
         self.reasons[stream] = reason
         why = "on_stream_error" if self.skips_all else "no setting names it, and it never arrived"
-        logger.error("%s; the other streams go on (%s)", reason, why)
+        logger.error("%s; the other streams continue (%s)", reason, why)
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
@@ -68,7 +68,7 @@ class StreamErrors:
             named = error.message
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
-            # What passes by itself does not speak against a stream: the next run goes on where this
+            # A temporary failure is not held against a stream: the next run continues where this
             # one stopped.
             if not self.skips_all and isinstance(error, _PASSING):
                 raise type(error)(error.code, named) from error

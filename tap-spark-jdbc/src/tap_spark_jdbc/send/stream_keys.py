@@ -1,8 +1,8 @@
 """The keys that a stream's table holds now, sent after its records: a row whose key is not among
 them is gone.
 
-They form a stream of their own that is always sent whole and is not in STATE: what a dead run sent
-of them is void.
+They form a stream of their own that is always sent whole and is not in STATE, so what a dead run
+sent of them is void.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class KeyReading(LineReading):
     must_be_columnar = False
 
     def announce(self, stream: str) -> None:
-        """Write their SCHEMA: a target that can't use keys can refuse them before it takes in a
-        record.
+        """Write their SCHEMA, so that a target that can't use keys can refuse them before it takes
+        in a record.
         """
         plan, keys = self.plan, list(self.plan.sent_keys)
         line = messages.schema_message(

@@ -68,7 +68,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return self._fetching(
                 lambda rows: spool.file(each, lambda opened: self._lines(each, look, opened, rows))
             )
-        # What was sent can't be fetched anew, so few rows are fetched at a time, whatever their
+        # What was sent can't be fetched again, so few rows are fetched at a time, whatever their
         # width.
         rows = min(
             self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE
@@ -76,7 +76,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         rows = self._settings.fetch_size or rows
 
         def render(opened: Callable[[], LineFile]) -> Lines:
-            # It runs on long after this slice counts as made.
+            # It continues to run long after this slice counts as made.
             with self.reading():
                 return self._lines(each, look, opened, rows, is_scan=True)
 

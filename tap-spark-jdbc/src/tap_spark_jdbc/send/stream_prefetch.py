@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for
-# its snapshot.
+# The streams begun beyond the one being sent. Each has a connection for its bounds, and on
+# PostgreSQL another for its snapshot.
 MOST_PREFETCHED = 3
-# Of a stream that waits for its turn; the second slice shows whether it has more than one.
+# The slices made of a stream that waits for its turn; the second slice shows whether it has more
+# than one.
 SLICES_AHEAD = 2
 
 
@@ -113,7 +114,7 @@ class StreamPrefetch:
         if not self._free:
             self._free.append(self._contexts[0].beside())
             self._contexts.append(self._free[-1])
-        # The context that was used last has its connections already.
+        # The context that was used last already has its connections.
         context = self._free.pop()
         reading = self._make(self._waiting.popleft(), context)
         self._begun.append(
@@ -127,8 +128,8 @@ class StreamPrefetch:
         self._free.append(reading.context)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
-        """Free the connections of all but the first streams: one broke, perhaps because the server
-        has no more.
+        """Free the connections of all but the first streams, because one broke, perhaps for lack of
+        further connections at the server.
         """
         with self._lock:
             if self._over:
@@ -146,7 +147,7 @@ class StreamPrefetch:
             return [each.planner.submit(each.database.disconnect) for each in self._free]
 
     def _anew(self) -> tuple[StreamReading[Any], Future[None]]:
-        """Begin the first stream once more, alone."""
+        """Begin the first stream again, alone."""
         for closing in self._withdraw(keep=0):
             result_of(closing)
         with self._lock:

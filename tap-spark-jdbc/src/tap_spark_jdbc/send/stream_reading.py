@@ -60,9 +60,9 @@ class StreamReading(ABC, Generic[R]):
         stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
         moment: The server's text of the snapshot that shows what is read, for a stream that
-            continues in the log.
+            continues in the database's log.
         as_json: Whether its rows become JSON.
-        must_be_columnar: Whether to raise an error if the columnar driver was asked for and can't
+        must_be_columnar: Whether to raise an error if the columnar driver was requested but can't
             read the stream.
     """
 
@@ -246,7 +246,8 @@ class StreamReading(ABC, Generic[R]):
                 break
             self.budget.cut(each.most or 0)
             yield (last := each)
-        # Without a snapshot keys are read last: a row may come between them and the records.
+        # Without a snapshot, keys are read last, because a row may be added between them and the
+        # records.
         if self.keys is not None and self.context.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True

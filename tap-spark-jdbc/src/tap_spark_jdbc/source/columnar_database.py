@@ -1,7 +1,7 @@
-"""The columnar driver's database, opened once a run, as it queries all types on opening.
+"""The columnar driver's database, opened once a run, because it queries all types on opening.
 
-Every table is a type in PostgreSQL: with some hundred tables that takes a tenth of a second, each
-time.
+Every table is a type in PostgreSQL, so with a few hundred tables that takes a tenth of a second
+each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 _OPTIONS = re.compile(r"(?:^| )options='((?:[^'\\]|\\.)*)'")
 _PINNED = "-c search_path=pg_catalog -c quote_all_identifiers=off"
 _REFUSED = "startup parameter"
-# The JDBC driver reads this one, too: a file with passwords.
+# The JDBC driver also reads this one, a file with passwords.
 _SHARED = "PGPASSFILE"
 
 
@@ -58,7 +58,7 @@ class ColumnarDatabase:
 
 
 def _opened(connection: str) -> Any:
-    """ADBC's database; its own questions, of types and version, depend on no setting of a role."""
+    """ADBC's database; its own queries, about types and version, depend on no setting of a role."""
     from adbc_driver_manager import Error
     from adbc_driver_postgresql import connect
 
@@ -67,7 +67,7 @@ def _opened(connection: str) -> Any:
     try:
         opened = connect(f"{connection} options='{given}'")
     except Error as error:
-        # Poolers may not take them.
+        # Poolers may not accept them.
         if _REFUSED not in str(error):
             raise
         return connect(connection)
@@ -77,10 +77,10 @@ def _opened(connection: str) -> Any:
 
 
 def _forget_environment() -> None:
-    """Remove libpq's variables, in the tap as in a worker: what a setting does not say would come
-    from them.
+    """Remove libpq's environment variables, in the tap as in a worker, because they would replace
+    whatever no setting says.
 
-    They would lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ,
+    They could lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ,
     PGDATESTYLE).
     """
     for name in [each for each in os.environ if each.startswith("PG") and each != _SHARED]:

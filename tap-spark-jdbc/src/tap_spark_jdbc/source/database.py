@@ -1,6 +1,5 @@
-"""The source of one run: driver, JVM, connections, and the Spark session.
-
-Each opened when first needed.
+"""The source of one run: driver, JVM, connections, and the Spark session, each opened when first
+needed.
 
 On one machine the JVM is all that is needed. On a cluster, or if the user wants it, rows are read
 by a session, which is made in that JVM, and takes longer to make than queries for metadata and
@@ -49,9 +48,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Oldest:
-    """The oldest transaction that may still write: its age in seconds, None if there is none.
-
-    And the clock then.
+    """The oldest transaction that may still write: its age in seconds (None if there is none), and
+    the clock at that time.
     """
 
     age: int | None
@@ -113,7 +111,8 @@ class Database:
         Raises ConfigurationError if there is no Java, or no driver.
         """
         if not self.by_spark:
-            # Each thread has one of its own in the JVM, in which settings of expressions are kept.
+            # Each thread has a thread of its own in the JVM, in which settings of expressions are
+            # kept.
             os.environ["PYSPARK_PIN_THREAD"] = "true"
         begin_jvm(self._options)
 
@@ -133,7 +132,7 @@ class Database:
 
     @property
     def by_spark(self) -> bool:
-        """Whether rows are read by a session; else in this process and its JVM."""
+        """Whether rows are read by a session; otherwise in this process and its JVM."""
         return self.settings.by_spark
 
     @property
@@ -216,9 +215,8 @@ class Database:
 
     @cached_property
     def watch(self) -> ServerWatch | None:
-        """The watch over all connections of the run.
-
-        None if the database is no server, or asked by another one.
+        """The watch over all connections of the run; None if the database is no server, or another
+        server queries it.
         """
         if self.settings.spark.remote or self.source.dialect.alive is None:
             return None
@@ -276,7 +274,7 @@ class Database:
     def _options(self) -> SparkOptions:
         spark = self.settings.spark
         if self.by_spark:
-            # A session is of one run: its JVM can't be kept for the next one.
+            # A session belongs to one run, so its JVM can't be kept for the next one.
             os.environ.pop(KEEPER, None)
         return SparkOptions(
             "tap-spark-jdbc",
@@ -291,9 +289,8 @@ class Database:
         )
 
     def oldest_transaction(self) -> Oldest | None:
-        """The oldest transaction that may still write rows.
-
-        None: the database or the user's rights don't show it.
+        """The oldest transaction that may still write rows; None: the database or the user's rights
+        don't show it.
         """
         dialect, root = self.source.dialect, self._root
         if dialect.open_transactions is None or root._hidden:
@@ -355,7 +352,7 @@ class Database:
 
 
 def _imported(*modules: str) -> None:
-    # One that is lacking is named when a stream is to be read by it.
+    # A missing module is named when a stream should be read by it.
     with suppress(ImportError):
         for name in modules:
             import_module(name)

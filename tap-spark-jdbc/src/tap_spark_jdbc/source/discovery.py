@@ -22,9 +22,8 @@ Row = Sequence[Any]
 def discover_tables(
     connection: JdbcConnection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
 ) -> list[Table]:
-    """The tables and views within bounds, by schema and name.
-
-    Optionally with the defaults of their columns.
+    """The tables and views within bounds, by schema and name, optionally with the defaults of their
+    columns.
     """
     if bounds.only is not None and not bounds.only:
         return []
@@ -102,7 +101,7 @@ def _with_defaults(
 
 
 def _broken_views(connection: JdbcConnection, dialect: Dialect) -> dict[Name, str]:
-    """The views that the database can't read, each with its words for what is wrong."""
+    """The views that the database can't read, each with its message about what is wrong."""
     found: dict[Name, str] = {}
     query = dialect.catalog.views if dialect.catalog is not None else None
     for schema, name in connection.rows(query) if query is not None else ():
@@ -110,7 +109,7 @@ def _broken_views(connection: JdbcConnection, dialect: Dialect) -> dict[Name, st
         try:
             connection.describe(f"SELECT * FROM {dialect.table(view)}")
         except SourceError as error:
-            found[(schema, view.name)] = f"{one_line(error)}; mend or drop the view"
+            found[(schema, view.name)] = f"{one_line(error)}; fix or drop the view"
     return found
 
 
@@ -128,8 +127,8 @@ def _rows(
 ) -> list[list[Row]]:
     """All rows of some queries with the given columns.
 
-    They are packed into a few values: a round trip to the JVM for each row would take minutes on a
-    big catalog.
+    They are packed into a few values, because a round trip to the JVM for each row would take
+    minutes on a big catalog.
     """
     questions = []
     for query, columns in queries.items():
@@ -142,7 +141,7 @@ def _rows(
             [row for (text,) in connection.rows(each) for row in json.loads(text or "[]")]
             for each in questions
         ]
-    # Each query has connections of its own, which cost more than the answer.
+    # Each query would need connections of its own, which cost more than the answer.
     parts = [
         f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)
     ]
@@ -164,7 +163,7 @@ def _table(
     # A database's claim that a view's column has no NULLs may be outdated, or ignore an outer join.
     words = (kind or "").split()
     is_view, is_parent, key = "view" in words, "parent" in words, tuple(keys.get(name, ()))
-    # A row without a column only matters where there is no other.
+    # A row without a column only matters if there is no other.
     columns = [row for row in ordered if row[2]]
     return Table(
         schema=name[0],

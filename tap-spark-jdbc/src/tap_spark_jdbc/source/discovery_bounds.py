@@ -1,10 +1,7 @@
-"""The limits of discovery.
+"""The limits of discovery: schemas and tables named by settings or a catalog, by globs or exactly.
 
-Schemas and tables named by settings or a catalog, by globs or exactly.
-
-Names in `schemas` and `tables` without a table: an error with the nearest names.
-
-A pattern is only logged.
+A name in `schemas` or `tables` that fits no table is an error with the nearest names; a pattern
+that fits none is only logged.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ class Bounds:
     Attributes:
         schemas: Glob patterns; empty, only negative ones, or `*`: all but the system's.
         tables: Glob patterns `schema.table` or `table`; empty: all.
-        only: Exact (schema, table) pairs, of a catalog's selected streams; None: no such limit.
+        only: Exact (schema, table) pairs of a catalog's selected streams; None: no such limit.
         left_out: The negative patterns that a table met so far.
     """
 
@@ -62,7 +59,7 @@ class Bounds:
 
     @property
     def names_system_schemas(self) -> bool:
-        """Whether a schema of the system may be meant."""
+        """Whether a system schema may be meant."""
         return any(each != EVERYTHING and not is_exclusion(each) for each in self.schemas)
 
     def is_named(self, schema: str | None, table: str) -> bool:
@@ -72,9 +69,8 @@ class Bounds:
         return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
 
     def table_names(self) -> list[str] | None:
-        """The bare table names to query for, if no others can be meant.
-
-        None if all must be looked at.
+        """The bare table names to query for, if no others can be meant; None if all must be
+        examined.
         """
         if self.only is not None:
             return sorted({table for _, table in self.only})
@@ -96,8 +92,8 @@ class Bounds:
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether patterns take a thing of these names: the last that fits decides, one with `!` in
-    front leaves out.
+    """Whether patterns include an item with these names: the last pattern that fits decides, and
+    one with `!` in front excludes.
     """
     names = tuple(names)
     found = not patterns or is_exclusion(patterns[0])
@@ -113,7 +109,7 @@ def any_fits(names: Iterable[str], pattern: str) -> bool:
 
 
 def is_exclusion(pattern: str) -> bool:
-    """Whether it leaves out what the patterns before it took."""
+    """Whether it leaves out what the patterns before it included."""
     return pattern.startswith(LEAVE_OUT)
 
 
@@ -127,8 +123,8 @@ def fits(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name.lower(), pattern.lower())
 
 
-# Where a user sees no table that the user may not read. A name that is like a known one is rather a
-# slip.
+# If the database hides tables that the user may not read. A name that is similar to a known one is
+# more likely a typo.
 PERHAPS_HIDDEN = ", or this user may not read it: check its name, or GRANT SELECT on it"
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -141,11 +137,10 @@ def unknown_names(
     *,
     hides_tables: bool = False,
 ) -> list[str]:
-    """Problems of plain names, warnings for patterns.
+    """Problems with plain names; patterns only get warnings.
 
-    `all_within` finds the tables within schemas, or all.
-
-    `left_out` are the negative patterns that met a table; `hides_tables` is that of the dialect.
+    `all_within` finds the tables within schemas, or all. `left_out` are the negative patterns that
+    met a table; `hides_tables` is that of the dialect.
     """
     tables = [
         each for each in settings.tables if not any(_is_table(each, table) for table in found)

@@ -114,8 +114,8 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
 def _columns(
     connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
 ) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
-    """The columns, and their defaults, of each schema's tables, at once, or table by table if only
-    a few are needed.
+    """The columns of each schema's tables, and their defaults: all at once, or table by table if
+    only a few are needed.
 
     `names` maps each table to whether it is a view.
     """
@@ -152,7 +152,7 @@ def _columns_of(
     """The driver's descriptions of the columns of these tables, and possibly of others."""
     pattern = None if schema is None else connection.search_pattern(schema)
     if len(tables) > _FEW_TABLES:
-        # Not of all schemas: the database's own have thousands.
+        # Not of all schemas, as the database's own schemas have thousands.
         found = connection.metadata("getColumns", None, pattern, "%", "%")
         if dialect.described_at_most is None or len(found) < dialect.described_at_most:
             return found

@@ -1,5 +1,5 @@
-"""Connections that a slice was read over, kept for the next slice: many small tables need no login
-each.
+"""Connections over which a slice was read, kept for the next slice, so that many small tables don't
+need a login each.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class IdleConnections:
         try:
             yield connection, ""
         finally:
-            # If it broke, it refuses the next slice as well: another one would not see the same
-            # rows.
+            # If it broke, it refuses the next slice as well, because another connection would not
+            # see the same rows.
             self._pinned.put(connection)
 
     @contextmanager
     def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
         """A connection, and the statements that its use must begin with; closed if the use fails.
 
-        One in a transaction is closed as well: it has a snapshot, or holds locks that others wait
-        for.
+        A connection in a transaction is closed as well, because it has a snapshot, or holds locks
+        that others wait for.
         """
         if source.snapshot == PINNED:
             with self._one_pinned() as pinned:
@@ -81,9 +81,8 @@ class IdleConnections:
             _close(connection)
 
     def _taken(self, source: JdbcSource) -> Any | None:
-        """The connection that was used last, if it is of the same source.
-
-        Those idle for long are closed.
+        """The connection that was used last, if it is of the same source; those that have been idle
+        for long are closed.
         """
         oldest = time.monotonic() - MOST_SECONDS
         with self._lock:

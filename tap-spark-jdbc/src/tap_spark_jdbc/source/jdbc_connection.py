@@ -52,8 +52,8 @@ class JdbcConnection:
         self._reopen = reopen
         self._asking = Lock()
         self._begin: str | None = None
-        # For `server_watch`, by the monotonic clock: since when the database has an answer to give,
-        # and its last one.
+        # For `server_watch`, by the monotonic clock: since when an answer of the database is due,
+        # and when the last one came.
         self.waits_since: float | None = None
         self.answered_at = time.monotonic()
         self._alive = alive
@@ -83,9 +83,8 @@ class JdbcConnection:
         return connection
 
     def within(self, *begin: str) -> None:
-        """Run each later `rows` in a short transaction that begins with these statements.
-
-        Without any, in none.
+        """Run each later `rows` in a short transaction that begins with these statements; without
+        any, in no transaction.
         """
         with self._asking:
             self._begin = "; ".join(begin) or None
@@ -162,7 +161,7 @@ class JdbcConnection:
     def session(self) -> str | None:
         """The connection's number at the server; None if the driver does not know it."""
         method = self._alive.session if self._alive else None
-        # Another driver of the user's may lack the method.
+        # A driver that the user chose may lack the method.
         with suppress(Exception):
             return None if method is None else str(getattr(self._connection, method)())
         return None
@@ -173,7 +172,7 @@ class JdbcConnection:
         return sql is not None and bool(self.rows(sql.replace("{session}", session)))
 
     def abort(self) -> None:
-        """Close the connection under whoever waits for it, who gets an error."""
+        """Close the connection; a thread that waits for it gets an error."""
         pool = self._gateway.jvm.java.util.concurrent.ForkJoinPool.commonPool()
         with _refusing("the connection can't be closed: ", hides_values=self._hides_values):
             self._connection.abort(pool)
@@ -254,7 +253,7 @@ class JdbcConnection:
 def connected(gateway: Any, source: JdbcSource) -> Any:
     """A new `java.sql.Connection`, without a session.
 
-    What the driver refuses is raised as Py4J does.
+    The driver's refusals are raised as Py4J raises them.
 
     Raises:
         ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.

@@ -24,13 +24,13 @@ _HINTS = {
     "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot "
     "that is not needed",
     "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, "
-    "…); run again: that goes on where this run stopped",
+    "…); run again: that continues where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
-# Of a user who is logged in: MySQL and MariaDB then speak of a view's definer, by the words for a
+# If the user is logged in, MySQL and MariaDB mean a view's definer, in the same words as for a
 # login.
 _NO_LOGIN = "28000"
 _DEFINER = (
@@ -60,12 +60,12 @@ _HINTS_BY_WORDS = {
 # SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
 # of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
-# Refusals for the lack of a grant, in the words of servers whose SQLSTATE does not say it.
+# Refusals for the lack of a grant, in the words of servers whose SQLSTATE does not show it.
 _DENIED = re.compile(
     r"permission denied|permission was denied|command denied|insufficient privileges", re.IGNORECASE
 )
 
-# A driver's failure, whichever class of it, in Spark's report.
+# A driver's failure, of whatever class, in Spark's report.
 _OF_DRIVER = re.compile(r"SQL\w*Exception")
 
 # A wrapper that adds nothing to the failure inside.
@@ -86,8 +86,8 @@ def reason(error: Py4JJavaError, *, hides_values: bool = False, connecting: bool
 
 
 def may_quote(error: Exception) -> bool:
-    """Whether a failure may quote a value of a row: then it must not be shown in a traceback as a
-    cause either.
+    """Whether a failure may quote a value of a row, so that it must not be shown in a traceback as
+    a cause either.
     """
     if is_lost(error):
         return False
@@ -102,9 +102,8 @@ def may_quote(error: Exception) -> bool:
 def with_hint(
     message: str, state: str, *, hides_values: bool = False, connecting: bool = False
 ) -> str:
-    """A driver's message, hidden if it may quote a value.
-
-    With what to do if its SQLSTATE or its text shows that.
+    """A driver's message, hidden if it may quote a value, with what to do if its SQLSTATE or its
+    text shows that.
     """
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (_DEFINER if state == _NO_LOGIN and not connecting else "")

@@ -153,9 +153,9 @@ class JdbcSource:
 
     A reader's transaction begins with `transaction` and reads in `snapshot`.
 
-    `given` is the user's own URL. If it is through a tunnel, `tunnelled` is the original one of the
-    driver. With `hides_values`, as some stream has masks, the server's messages that may quote a
-    value are not shown.
+    `given` is the user's own URL. If it leads through a tunnel, `tunnelled` is the driver's
+    original URL. With `hides_values`, because some stream has masks, the server's messages that may
+    quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -219,8 +219,8 @@ class JdbcSource:
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
     def bounded(self, fetch_bytes: int | None) -> JdbcSource:
-        """The same database, whose round trips fail if they bring more than so many bytes, if the
-        driver can tell.
+        """The same database, with round trips that fail if they bring more than this many bytes, if
+        the driver can limit that.
         """
         return (
             self
@@ -229,8 +229,8 @@ class JdbcSource:
         )
 
     def limited(self) -> JdbcSource:
-        """The same database, asked whether it is still there: its connections do not wait long for
-        it.
+        """The same database, to be asked whether it is still there over connections that do not
+        wait long.
         """
         alive = self.dialect.alive
         properties = {**self.dialect.properties, **(alive.properties if alive else {})}
@@ -286,7 +286,7 @@ class JdbcSource:
     def relation(
         self, session: SparkSession, select: str, schema: str, fetch_size: int
     ) -> DataFrame:
-        """The rows of a subselect in Spark, with the types of `schema`, which one task reads."""
+        """The rows of a subselect in Spark, with the types of `schema`; one task reads them."""
         # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties
         # in lower case, and drivers recognise most of them only in their own spelling.
         options = {**self.reader_options(), "customSchema": schema}
@@ -295,9 +295,8 @@ class JdbcSource:
 
     @property
     def beginning(self) -> str:
-        """The statements that begin a reader's session, and its transaction.
-
-        Empty if there are none.
+        """The statements that begin a reader's session, and its transaction; empty if there are
+        none.
         """
         return "; ".join((*self.transaction, *self.session_statements))
 

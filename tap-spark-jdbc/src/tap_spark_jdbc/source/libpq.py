@@ -31,7 +31,7 @@ _SERVERS = {
     "secondary": "standby",
     "preferSecondary": "prefer-standby",
 }
-# A server that is gone is an error within two minutes, see `server_watch`.
+# A server that is gone causes an error within two minutes; see `server_watch`.
 _LIMITS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -87,7 +87,7 @@ def conninfo(source: JdbcSource) -> str:
     }
     words = {**_LIMITS, **_location(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
-    # The role's, the database's or the environment's would change bytes of texts, in both
+    # The encoding of the role, the database or the environment would change bytes of texts, in both
     # directions.
     words["client_encoding"] = "UTF8"
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)

@@ -54,7 +54,7 @@ _OF_THE_DRIVER = {
 
 @dataclass(frozen=True)
 class MariaDbLogin:
-    """Where a server is, and who logs in.
+    """A server's address, and the login to it.
 
     Attributes:
         isolation: The statement that sets the isolation of transactions.

@@ -82,9 +82,8 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
 def _catalog_types(
     connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
 ) -> list[str]:
-    """The types as the database's own catalog names them.
-
-    A type that it can't name keeps the driver's name.
+    """The types as the database's own catalog names them; a type that it can't name keeps the
+    driver's name.
     """
     assert dialect.described_type is not None
     expressions = [

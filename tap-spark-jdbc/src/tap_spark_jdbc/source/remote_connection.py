@@ -37,7 +37,7 @@ _DECIMAL = "decimal("
 
 
 class RemoteConnection(JdbcConnection):
-    """`JdbcConnection`, as far as it is possible by queries."""
+    """`JdbcConnection`, as far as that is possible with queries."""
 
     holds = False
 
@@ -76,7 +76,7 @@ class RemoteConnection(JdbcConnection):
 
     @property
     def server(self) -> str:
-        """The kind of database: its version is not known."""
+        """The kind of database; its version is not known."""
         return self._source.dialect.name
 
     def search_pattern(self, name: str) -> str:
@@ -102,7 +102,7 @@ class RemoteConnection(JdbcConnection):
             raise self._error(f"the database refused {shown(sql)}: ", error) from self._cause(error)
 
     def _texts(self, sql: str) -> list[Row] | None:
-        """The result if it only has texts, and a number named `n`; else None."""
+        """The result if it only has texts, and a number named `n`; otherwise None."""
         try:
             table, schema = answer(self._frame(sql, customSchema=NUMBER))
         except Exception as error:

@@ -1,11 +1,11 @@
-"""Watch over the run's connections, so that none waits for ever for a server that is gone.
+"""Watch over the run's connections, so that none waits forever for a server that is gone.
 
-A broken network says nothing: what was sent is repeated for a quarter of an hour, and a connection
-that only waits is never looked at. So the kernel is told to look at each connection of the JVM (its
-drivers have no setting for this, or only for part of it; libpq has, see `libpq`). And where nothing
-has arrived for a while, the server is asked over a new connection: if it doesn't answer, the run
-ends; if it does, but does nothing for the connection that waits, that one is closed, and its
-question is asked again. A slow query is left alone.
+A broken network reports nothing: what was sent is repeated for a quarter of an hour, and a
+connection that only waits is never probed. So the kernel is instructed to probe each connection of
+the JVM. Its drivers have no setting for this, or only for part of it; libpq has one, see `libpq`.
+If nothing has arrived for a while, the server is also asked over a new connection. If it doesn't
+answer, the run ends. If it answers, but does nothing for the connection that waits, that connection
+is closed, and its query is repeated. A slow query is left alone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 LOOK_SECONDS = 5.0
-# After this long without an answer or a row the server is asked whether it is there.
+# After this long without an answer or a row, the server is asked whether it is there.
 QUIET_SECONDS = 30.0
-# So long it may be out of reach.
+# How long it may be out of reach.
 DEAD_SECONDS = 45.0
 # Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of
 # them.
@@ -50,7 +50,7 @@ SOCKET_OPTIONS = (
 )
 _ESTABLISHED = "01"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
-# The server itself refused a connection: it is there.
+# The server itself refused a connection, so it is there.
 _REFUSED = ("08004", "28", "53", "57")
 
 
@@ -93,7 +93,7 @@ class ServerWatch:
         self._connections.append(connection)
 
     def stop(self) -> None:
-        """Stop watching; does not wait for a look that is being taken."""
+        """Stop watching; does not wait for a check that is under way."""
         self._over.set()
 
     def _watch(self) -> None:
@@ -101,7 +101,7 @@ class ServerWatch:
             try:
                 self._limit_sockets()
                 self._look()
-            except Exception as error:  # as Py4J raises it where the JVM has ended
+            except Exception as error:  # as Py4J raises it if the JVM has ended
                 logger.debug("no longer watching the connections: %s", error)
                 return
 
@@ -138,13 +138,13 @@ class ServerWatch:
             )
 
     def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
-        """Close what waits for an answer while its session does nothing, seen at two looks."""
+        """Close connections that wait for an answer while their session does nothing, as seen in
+        two successive checks.
+        """
         sessions = {each.session: each for each in waiting if each.session is not None}
         idle = {session for session in sessions if connection.is_idle(session)}
         for session in idle & self._idle:
-            logger.debug(
-                "session %s waits for nothing: the connection was cut without a word", session
-            )
+            logger.debug("session %s waits for nothing: the connection was cut silently", session)
             sessions[session].abort()
         self._idle = idle
 
@@ -152,9 +152,8 @@ class ServerWatch:
         return max(self._began, self._moved_at(), *(each.answered_at for each in self._connections))
 
     def _limit_sockets(self) -> None:
-        """Let the kernel look at each connection of the JVM, those of Spark's tasks too.
-
-        On Linux only.
+        """Let the kernel probe each connection of the JVM, including those of Spark's tasks; on
+        Linux only.
         """
         with suppress(OSError):
             for number, inode in list(_connections(jvm_process_id())):

@@ -117,7 +117,7 @@ class SshTunnel:
             connection = await self._connected()
             far_reader, far_writer = await connection.open_connection(host, port, encoding=None)
         except (asyncssh.Error, OSError, SourceError, ConfigurationError) as error:
-            # The driver only sees a connection that ends.
+            # The driver only sees that a connection ends.
             logger.warning(
                 "ssh_tunnel: %s can't reach %s:%d: %s", self._settings.host, host, port, error
             )
@@ -132,12 +132,12 @@ class SshTunnel:
             writer.close()
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
-        """The SSH connection; a new one if the last is gone."""
+        """The SSH connection; a new one if the last one is gone."""
         async with self._connecting:
             if self._ssh is None or self._ssh.is_closed():
                 if self._ssh is not None:
                     logger.warning(
-                        "ssh_tunnel: the connection to %s broke: connecting anew",
+                        "ssh_tunnel: the connection to %s broke: reconnecting",
                         self._settings.host,
                     )
                 self._ssh = await _login(self._settings)

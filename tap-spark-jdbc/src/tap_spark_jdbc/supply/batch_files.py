@@ -178,9 +178,8 @@ class FileWork:
     sent: Counter[str]
 
     def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
-        """The file.
-
-        Its name, the fingerprints of the rows at the bookmark and at the upper bound, and the rest.
+        """The file, and what it found: its name, the fingerprints of the rows at the bookmark and
+        at the upper bound, and the rest.
         """
         boundary_rows = BoundaryRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile

@@ -77,9 +77,8 @@ class BatchLocation:
         self._lock = Lock()
 
     def new_folder(self, stream: str) -> str:
-        """A folder for one attempt to write a slice, relative to the root.
-
-        No other attempt uses it.
+        """A folder for one attempt to write a slice, relative to the root; no other attempt uses
+        it.
         """
         with self._lock:
             folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
@@ -94,7 +93,7 @@ class BatchLocation:
         """
         if rows == 0:
             return BatchFile(self.storage.url, 0, 0, folder)
-        # A Spark task that was begun twice may have left another one.
+        # A Spark task that was begun twice may have left another file.
         file = next(
             (each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name),
             None,
@@ -143,9 +142,8 @@ class BatchColumns:
 
     @property
     def metadata(self) -> bool:
-        """Whether files have metadata columns.
-
-        A source column of the same name is left to the target.
+        """Whether files have metadata columns; a source column of the same name is left to the
+        target.
         """
         return (
             self.location.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
@@ -166,9 +164,8 @@ class BatchColumns:
 
     @cached_property
     def long(self) -> list[str]:
-        """Non-key columns that may hold long values.
-
-        A key's bounds are kept in the footer to find files by.
+        """Non-key columns that may hold long values; a key's bounds are kept in the footer, to find
+        files by them.
         """
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:

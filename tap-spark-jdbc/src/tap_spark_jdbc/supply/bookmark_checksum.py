@@ -1,9 +1,9 @@
 """The database's own checksum of the rows at a bookmark: if it is unchanged, they are not read
 again (PostgreSQL).
 
-The checksum is computed in the same snapshot in which the rows were read and fingerprinted; an
-equal one later means equal rows. Any other result means that the rows are read and compared by
-their fingerprints.
+The checksum is computed in the same snapshot in which the rows were read and fingerprinted, so an
+equal one later means equal rows. With any other result, the rows are read and compared by their
+fingerprints.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ FROM (SELECT CAST(ROW(q.*) AS text) COLLATE "C" AS t FROM ({rows}) q) h
 
 
 def without_unchanged(extraction: Extraction) -> Extraction:
-    """The extraction without the rows at the bookmark, if none of them has changed.
-
-    Else as it is.
+    """The extraction without the rows at the bookmark, if none of them has changed; otherwise the
+    same extraction.
     """
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
@@ -90,9 +89,8 @@ def _is_quick(extraction: Extraction) -> bool:
 
 
 def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
-    """The snapshot of the database's answer, and its checksum of the rows at a key.
-
-    None if it can't compute one.
+    """The snapshot of the database's answer, and its checksum of the rows at a key; None if it
+    can't compute one.
     """
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key

@@ -34,9 +34,8 @@ class BoundaryAccount:
         sent: Fingerprints of the rows that the last run sent at the bookmark, in hexadecimal,
             counted.
         nulls: Rows without replication key so far.
-        sends_late: Whether rows in the bookmark's window are among those that are sent next: each
-            is its key's newest,
-            whatever its replication key.
+        sends_late: Whether rows in the bookmark's window are among those that are sent next; each
+            is the newest row of its key, whatever its replication key.
     """
 
     def __init__(self, extraction: Extraction) -> None:
@@ -68,7 +67,7 @@ class BoundaryAccount:
     def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
         """The buckets whose rows are sent again, by the present sums of the bookmark's window.
 
-        `older` are sums of older fingerprints (`boundary_rows.fingerprints`), if they are others.
+        `older` are sums of older fingerprints (`boundary_rows.fingerprints`), if they differ.
         """
         saved = self._extraction.saved_buckets
         (present, both), changed = sums, changed_buckets(saved, sums[0])
@@ -91,8 +90,8 @@ class BoundaryAccount:
         return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
-        """Prepare for the pieces of a slice that is settled at its end: any row may be one of the
-        bookmark's window.
+        """Prepare for the pieces of a slice whose result is only known at its end: any row may be
+        in the bookmark's window.
         """
         self.sends_late = self._extraction.begins_below
 
@@ -214,13 +213,12 @@ class BoundaryAccount:
         return self._extraction.sql.unseen is not None and self._extraction.reads_at_bookmark
 
     def _bookmark_at(self, point: Point) -> Bookmark | None:
-        """The bookmark at a key below which everything is sent.
-
-        None if it is no further than the saved one.
+        """The bookmark at a key below which everything is sent; None if it is no further than the
+        saved one.
         """
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Else all that is read is at the bookmark or above in the database's order, which may not
-        # be ours.
+        # Otherwise all that is read is at the bookmark or above it in the database's order, which
+        # may differ from ours.
         if saved is not None and extraction.begins_below and point.value <= saved.value:
             return None
         since = extraction.sql.upper_since
@@ -265,9 +263,8 @@ class BoundaryAccount:
         return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
     def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
-        """The same bookmark, above all rows read, with those that were new.
-
-        None: there were none.
+        """The same bookmark, above all rows read, with the rows that were new; None: there were
+        none.
         """
         if not self._new_at_bookmark or self._extraction.sql.bookmark_since is None:
             return None
@@ -321,5 +318,5 @@ class BoundaryAccount:
 
 
 def _most(since: Point | None) -> int:
-    """How many rows of a finished stream are known one by one."""
+    """How many rows of a finished stream are recorded one by one."""
     return MAX_BOUNDARY_HASHES if since is None else MAX_WINDOW_HASHES

@@ -1,8 +1,8 @@
 """Rows at the boundaries of a run: fingerprints, by which rows sent before are left out.
 
-A fingerprint is of the row's RECORD line, with floating-point numbers as Java spells their digits:
-so the fingerprints that version 0.1.0 saved are still understood. Java 17 and 18 print more digits
-of some large numbers than they need; such a row is looked for by either spelling.
+A fingerprint is taken of the row's RECORD line, with floating-point numbers as Java spells their
+digits, so that the fingerprints saved by version 0.1.0 are still valid. Java 17 and 18 print more
+digits of some large numbers than they need, so such a row is looked for in both spellings.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tap_spark_jdbc.plan.row_marks import BOUNDARY_BITS, mark_of
 from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
 from tap_spark_jdbc.supply.record_lines import rendered
 
-# Numbers from here to there are spelled with an exponent, given as the place of the point among the
-# digits.
+# Numbers below the first or from the second on are spelled with an exponent; both are given as the
+# place of the point among the digits.
 _LEAST_POINT, _MOST_POINT = -3, 7
 # Java 17 prints a whole number below this by its own digits.
 _MOST_BITS = 63
@@ -56,7 +56,7 @@ class BoundaryRows:
             return rows
         at_boundaries = rows.filter(chosen)
         hashes = fingerprints(at_boundaries, older=self._look.older)
-        # Few numbers have two spellings, which both are tried only where it matters.
+        # Few numbers have two spellings, so both are only tried where it matters.
         others = (
             fingerprints(at_boundaries, older=True)
             if self._left and has_older(at_boundaries)
@@ -73,7 +73,7 @@ class BoundaryRows:
         )
 
     def found(self, rows: int, nulls: int) -> Found:
-        """What was found in a slice of so many rows, and so many of them without replication
+        """What was found in a slice of this many rows, of which this many have no replication
         key.
         """
         return Found.of(
@@ -174,9 +174,8 @@ def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
 
 
 def _whole_digits(number: float, bits: int) -> str | None:
-    """The digits by which Java 17 prints a large whole number of so many significant bits.
-
-    None: as others do.
+    """The digits with which Java 17 prints a large whole number of this many significant bits;
+    None: the same as other versions.
     """
     if not abs(number) < 2.0**_MOST_BITS:
         return None

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
-# The driver's batches.
+# The size of the driver's batches.
 BATCH_BYTES = 2 << 20
-# ConnectorX's, that wait for the sink while others are read.
+# ConnectorX's batches that wait for the sink while others are read.
 BATCHES_AHEAD = 2
 BOUNDARY = "boundary"
 _NO_BOUNDARY = pa.scalar(0, pa.int64())
@@ -43,7 +43,7 @@ class ColumnarQuery:
     """Everything needed to read a slice.
 
     Attributes:
-        connection: libpq's connection string, or who ConnectorX logs in as.
+        connection: libpq's connection string, or ConnectorX's login.
         statements: Statements that begin the session and transaction.
         sql: Selects the columns in order, and `boundary` if rows of the slice may lie at one.
         columns: The columns with the types of the lake.
@@ -69,7 +69,7 @@ class Outcome:
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
-        refused: The reason of the failure; if the slice is left to JDBC, with what to do where that
+        refused: The reason of the failure; if the slice is left to JDBC, with what to do if JDBC
             can't read it.
         number: The `errno` of a system error.
     """
@@ -205,7 +205,7 @@ def _taken(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink: Sink) 
 
 
 def _taken_beside(query: ColumnarQuery, batches: Iterable[pa.RecordBatch], sink: Sink) -> Outcome:
-    """As `_taken`, in a thread: this one passes on the server's bytes meanwhile."""
+    """As `_taken`, in a thread, while this thread passes on the server's bytes."""
     counted, waiting = Counted(sink), deque[Future[None]]()
     with ThreadPoolExecutor(1, thread_name_prefix="sink") as thread:
         try:
@@ -267,8 +267,8 @@ def _connected(
 
 
 def _close(connection: Any, error_class: type[Any]) -> None:
-    # The rows are read. The driver counts connections without a lock: those of several threads are
-    # miscounted at times.
+    # The rows are read. The driver counts connections without a lock, so those of several threads
+    # are sometimes miscounted.
     with suppress(error_class):
         connection.close()
 
@@ -285,7 +285,7 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
             # The driver passes on the server's bytes: a text of them need not be UTF-8.
             column.validate(full=True)
             if pa.types.is_large_binary(column.type) and not pa.types.is_binary(each.type):
-                # ConnectorX takes texts for bytes by their collation.
+                # ConnectorX mistakes texts of some collations for bytes.
                 column = column.cast(pa.string())
             columns.append(_fitted(column if mask is None else masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
@@ -307,7 +307,7 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_timestamp(kind) and kind.tz is not None and pa.types.is_string(column.type):
-        # The session's zone is UTC, and its texts don't say so.
+        # The session's zone is UTC, but its texts don't show that.
         column = column.cast(pa.timestamp("us"))
     column = column if column.type.equals(kind) else column.cast(kind)
     if pa.types.is_date(kind):

@@ -92,8 +92,8 @@ class ColumnarSource:
             logger.info("stream %s: %s", self.sql.plan.stream, how)
 
     def streams(self) -> bool:
-        """Whether rows may be sent while a slice is read: a batch of rows that may be long may have
-        to be given up.
+        """Whether rows may be sent while a slice is read; a batch of rows that may be long may have
+        to be abandoned.
         """
         if self.is_apart and (long := long_columns(self.sql.plan)):
             self._say(
@@ -148,8 +148,8 @@ class ColumnarSource:
         return outcome.state is None
 
     def reason(self, outcome: Outcome) -> str:
-        """Why a slice was not read, without the driver's words where these may quote a value that
-        is masked.
+        """Why a slice was not read, without the driver's words if these may quote a masked
+        value.
         """
         return (
             "it could not read all of them; set reader to jdbc"
@@ -168,9 +168,8 @@ class ColumnarSource:
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
     def _has_boundaries(self, each: Slice[Point]) -> bool:
-        """Whether rows of a slice may lie at a boundary.
-
-        Fetching one more column takes a fifteenth of the time.
+        """Whether rows of a slice may lie at a boundary; fetching one more column takes a fifteenth
+        of the time.
         """
         if self.sql.plan.replication_key is None:
             return False
@@ -242,7 +241,7 @@ def lake_schema(plan: StreamPlan) -> pa.Schema:
 
 
 def _connection(source: JdbcSource) -> str | MariaDbLogin:
-    """How the columnar driver connects; ValueError: it can't as the URL says."""
+    """How the columnar driver connects; ValueError: it can't connect as the URL says."""
     return login_of(source) if source.dialect.columnar_driver == CONNECTORX else conninfo(source)
 
 

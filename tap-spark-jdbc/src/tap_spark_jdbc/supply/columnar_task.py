@@ -24,7 +24,7 @@ def done(query: ColumnarQuery, work: Work[R], database: ColumnarDatabase) -> tup
 
 
 def outcome_fields(query: ColumnarQuery, work: Work[R]) -> tuple[dict[str, Any], R]:
-    """`done` in a worker; the outcome as fields, since its class is another one there."""
+    """`done` in a worker, with the outcome as fields, since its class is another one there."""
     with closing(ColumnarDatabase()) as database:
         outcome, found = done(query, work, database)
     return asdict(outcome), found

@@ -1,5 +1,5 @@
-"""Slices to batch files: by the database's columnar driver, in threads of the tap or tasks of a
-cluster, or over JDBC.
+"""Writes slices to batch files: by the database's columnar driver, in threads of the tap or tasks
+of a cluster, or over JDBC.
 
 Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A
 task's Python worker writes the file on its executor's machine.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SMALL_ROWS = 500_000
 # A cluster processes more slices in parallel than this machine.
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
-# A slice that a process of its own reads keeps two cores busy, and the server's.
+# A slice that is read by a process of its own keeps two cores busy, besides the server's.
 _APART = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
 
@@ -58,7 +58,7 @@ class SliceWriter:
     ) -> None:
         """Nothing is written yet.
 
-        Without `columnar` rows are read over JDBC, by what `reader` makes.
+        Without `columnar`, rows are read over JDBC, by the reader that `reader` makes.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """

@@ -1,11 +1,11 @@
 """Reads one query by ConnectorX, in a process of its own, for `connectorx_rows`.
 
-ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. Here no
-one else is held up.
+ConnectorX holds Python's lock while it waits for rows, can't be interrupted, and panics. In a
+process of its own, it holds up nothing else.
 
-Standard input: a line, the query as JSON; where it is closed, the kernel ends this process.
-Standard output: messages, each behind its length: the schema, then batches, as Arrow writes them,
-and an empty one at the end. Standard error: one line, if it failed.
+Standard input is one line, the query as JSON; when it is closed, the kernel ends this process.
+Standard output has messages, each after its length: the schema, then batches as Arrow writes them,
+and an empty message at the end. Standard error has one line, if the query failed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def main() -> None:
 
 
 def _end_with_tap() -> None:
-    """Let SIGIO, which ends a process, come once the tap closes standard input, as the end of the
-    tap does.
+    """Let SIGIO, which ends a process, be sent once the tap closes standard input; the end of the
+    tap also closes it.
     """
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)

@@ -1,10 +1,10 @@
 """Rows as Arrow batches from MariaDB and MySQL by ConnectorX, whose child process reaches the
 server through this one.
 
-What ConnectorX reads it queues without limit, it repeats a refused login for half a minute, and it
-waits for a silent server for ever. So its connection leads through a socket of this process, which
-passes on the server's bytes only while no batch waits to be taken, watches over the connection, and
-sees what the server said at last.
+ConnectorX queues what it reads without limit, repeats a refused login for half a minute, and waits
+forever for a silent server. So its connection leads through a socket of this process, which passes
+on the server's bytes only while no batch waits to be taken, watches over the connection, and sees
+the server's last message.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 CHUNK_BYTES = 1 << 18
-# Of the server's answer, kept to find its last packet, a refusal.
+# The bytes of the server's answer that are kept to find its last packet, a refusal.
 LAST_BYTES = 1024
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
-# Bytes passed on without a batch in return: rows so wide that a batch of them does not fit into
-# memory.
+# Bytes passed on without a batch in return, beyond which rows are so wide that a batch of them does
+# not fit into memory.
 MOST_BYTES = 256 << 20
 # In the library's words, and in the server's last packet.
 _STATE = re.compile(r"ERROR \d+ \((\w{5})\)")
 _REFUSAL = re.compile(rb"\xff..#([0-9A-Z]{5})([^\x00]*)\Z", re.DOTALL)
-# Under the same SQLSTATE as a query that was killed.
+# It has the same SQLSTATE as a query that was killed.
 _KILLED = "ERROR 1927 "
 # The client's last request.
 _QUIT = b"\x01\x00\x00\x00\x01"
 # Its request for a key to encrypt the password by.
 _ASKS_KEY = re.compile(rb"\x01\x00\x00[^\x00]\x02", re.DOTALL)
-# The library looks for named parameters, `:name`, in a statement that it prepares: only where it
-# can't mistake a text or a comment for one is it let to. A statement with a backslash is refused
+# The library looks for named parameters, `:name`, in a statement that it prepares. That is only
+# allowed if it can't mistake a text or a comment for one. A statement with a backslash is refused
 # before.
 _PLAIN = re.compile(r"(?:[^'\"`:?#/-]++|/(?![*])|-(?!-)|'[^']*'|`[^'\"`:?#/-]*`)*+")
 
@@ -86,7 +86,7 @@ class RowQuery:
 def rows(query: RowQuery) -> Iterator[Iterator[pa.RecordBatch]]:
     """The batches of a query's rows, over a connection of its own; raises SupplyError."""
     if "\\" in query.sql:
-        # It asks for the types before the session is set, in which a backslash is no escape.
+        # It asks for the types before the session is set up in which a backslash is no escape.
         raise SupplyError("its statement has a backslash", began=True)
     with ExitStack() as opened:
         server = opened.enter_context(_connected(query.login))
@@ -204,7 +204,7 @@ class _Relay:
         return buffer
 
     def _pass_on(self) -> bool:
-        """Pass on what has come, unless a message has; True: one has."""
+        """Pass on what has arrived, unless a message has arrived; True: one has."""
         ready = {file for file, _ in self._poll.poll()}
         if self._messages.fileno() in ready:
             return True
@@ -223,9 +223,8 @@ class _Relay:
         return False
 
     def _end(self) -> None:
-        """Pass on nothing more, as one side has closed.
-
-        Raises SupplyError if no query had begun.
+        """Pass on nothing more, because one side has closed; raises SupplyError if no query had
+        begun.
         """
         for each in (self._client, self._server):
             if each is not None:
@@ -241,8 +240,8 @@ class _Relay:
         if not data:
             self._end()
             return
-        # The first packet of a command has the number 0; a client that is refused may still take
-        # its leave.
+        # The first packet of a command has the number 0; a client that was refused may still close
+        # the session.
         self._logged_in = self._logged_in or (data[3:4] == b"\0" and data != _QUIT)
         self._leaves = data.endswith(_QUIT)
         if not self._logged_in and not self._may_ask_key and _ASKS_KEY.fullmatch(data):
@@ -274,7 +273,7 @@ class _Relay:
         said = self._child.stderr.read().decode(errors="replace")
         state = _STATE.search(said)
         lost = _KILLED in said
-        said = said or f"ConnectorX's process ended without a word ({_ending(self._child.wait())})"
+        said = said or f"ConnectorX's process ended silently ({_ending(self._child.wait())})"
         return SupplyError(said, state[1] if state else "", lost=lost, began=True)
 
     def _refusal(self) -> SupplyError:

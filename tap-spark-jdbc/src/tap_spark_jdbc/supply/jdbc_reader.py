@@ -46,7 +46,7 @@ class JdbcReader(ABC):
         """Nothing is read yet; `as_json`: bytes are read in their JSON form.
 
         A round trip of several rows that brings more than `fetch_bytes` raises `TooWideError`, if
-        the driver can tell.
+        the driver can limit that.
         """
         self.sql = sql
         self.rows = JdbcRows.of(sql, as_json=as_json)
@@ -66,8 +66,8 @@ class JdbcReader(ABC):
     ) -> Outcome:
         """Read a slice into a sink of this process that writes to `location`.
 
-        Unless it is `bounded`, it may have any size, and its round trips any number of bytes: what
-        a sink has taken can't be fetched again with fewer rows.
+        Unless it is `bounded`, it may have any size, and its round trips any number of bytes,
+        because what a sink has taken can't be fetched again with fewer rows.
         """
         outcome, _ = self._here(each, InSink(sink), location, fetch_size, limit, bounded)
         return outcome

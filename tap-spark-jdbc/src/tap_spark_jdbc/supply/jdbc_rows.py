@@ -98,9 +98,8 @@ def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[O
 def pickled(
     rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """`done` in a Spark task, as one row.
-
-    The outcome as fields, since its class is another one there.
+    """`done` in a Spark task, as one row, with the outcome as fields, since its class is another
+    one there.
     """
 
     def send(take: Take) -> None:
@@ -113,7 +112,7 @@ def pickled(
 
 @dataclass(frozen=True)
 class InSink:
-    """Nothing but to pass the rows to a sink, which can't be sent to a task."""
+    """Only passes the rows to a sink, which can't be sent to a task."""
 
     sink: Sink
 
@@ -129,7 +128,8 @@ class BucketWork:
     def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
         """As `Work.begin`.
 
-        The sums, and those of older fingerprints if some rows have such (see `fingerprints`).
+        It finds the sums, and those of older fingerprints if some rows have them (see
+        `fingerprints`).
         """
         sums = _BucketSums()
         return sums, lambda: (sums.present, sums.older)

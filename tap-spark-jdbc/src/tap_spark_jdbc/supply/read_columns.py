@@ -1,4 +1,6 @@
-"""Spark SQL of a stream's columns: how they are read, and what they become. Text only."""
+"""Spark SQL of a stream's columns: how they are read, and what they become. This module only builds
+text.
+"""
 
 from __future__ import annotations
 

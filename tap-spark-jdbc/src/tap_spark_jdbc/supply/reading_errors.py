@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _NO_TEXT = "22021"
 
 
-# The dialects' own words for a value, which a cast that must fail carries into the server's; and
-# what follows there.
+# The dialects' own words for a value, which a cast that must fail carries into the server's
+# message, and what follows them there.
 _COMPLAINT = re.compile(r"(?:key )?column .* holds a value that is not a valid .*", re.DOTALL)
 _MORE = re.compile(r"""["']?\s+(?:Detail|DETAIL|Position|Where|CONTEXT)\b.*$|["']$""", re.DOTALL)
 
@@ -121,5 +121,5 @@ def refused(
             "the server has lost the snapshot that the stream is read in, as when it "
             f"restarts ({reason}); "
         )
-        message += "run again: that goes on where this run stopped"
+        message += "run again: that continues where this run stopped"
     return kind(code, f"stream {plan.stream}: reading failed: {message}")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Selects the rows of a batch, with the boundary of each, that belong in a file.
 Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
-# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the
-# others contain it.
+# The characters that are not allowed in JSON text, escaped as Jackson does; the backslash comes
+# first, as the others contain it.
 SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
 _ESCAPED = str.maketrans(SHORT | CONTROLS)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 # A slice too large for one answer comes in as many pieces as its size requires, up to this number.
 PIECES = 1024
-# Of a piece as executors keep it, compressed; its rows must fit into one answer.
+# The size of a piece as executors keep it, compressed; its rows must fit into one answer.
 PIECE_BYTES = "8MB"
 _ATTEMPT = b"attempt"
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
@@ -54,7 +54,7 @@ class SparkReader(JdbcReader):
     def work(
         self, each: Slice[Point], work: Work[R], location: str, fetch_size: int
     ) -> tuple[Outcome, R]:
-        """As `JdbcReader.work`; the task does it, and no row leaves it."""
+        """As `JdbcReader.work`, but the task does the work, and no row leaves it."""
         with self._errors(location):
             rows = self._rows(each, self._bounded(fetch_size), fetch_size)
             fields, found = result_of(
@@ -111,7 +111,7 @@ class SparkReader(JdbcReader):
 
     @cached_property
     def _selected(self) -> list[str]:
-        """The same for all slices, as Spark compiles each distinct text."""
+        """This is the same for all slices, because Spark compiles each distinct text."""
         return self.rows.selected(self.sql, self._source)
 
 

@@ -66,9 +66,8 @@ class Spool:
     def file(
         self, each: Slice[Point], render: Callable[[Callable[[], LineFile]], Lines]
     ) -> SpoolFile:
-        """Render a slice into a file of its own, which `render` opens.
-
-        A failed attempt leaves nothing.
+        """Render a slice into a file of its own, which `render` opens; a failed attempt leaves
+        nothing.
         """
         folder = self._new_folder()
         folder.mkdir()

@@ -1,6 +1,5 @@
-"""Lines of one long scan as files of bounded size: each is made once the one before it is sent.
-
-The scan waits.
+"""Lines of one long scan as files of bounded size: each is made once the one before it is sent, and
+the scan waits meanwhile.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ class LinePieces:
             self._changed.notify_all()
 
     def next(self) -> Path | None:
-        """Wait for the next piece, to be removed by the caller, as long as the output has a reader.
-
-        None: no more.
+        """Wait for the next piece, to be removed by the caller, as long as the output has a reader;
+        None: there are no more.
         """
         with self._changed:
             while not self._changed.wait_for(

@@ -28,9 +28,8 @@ _ARGUMENTS = 50
 
 
 def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
-    """Why these columns can't be summed up, naming those without a text of their values.
-
-    None: they can.
+    """Why these columns can't be summed up, naming those without a text of their values; None: they
+    can.
     """
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"

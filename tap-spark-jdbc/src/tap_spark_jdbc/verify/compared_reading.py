@@ -1,4 +1,4 @@
-"""The rows of a stream as `verify` looks at them: read as a run reads them, and made into what is
+"""The rows of a stream as `verify` sees them: read as a run reads them, and converted to what is
 compared.
 """
 

@@ -15,9 +15,8 @@ def drop_log(
     *,
     from_environment: bool = False,
 ) -> list[str]:
-    """Remove the slot and the publication of a tap with this config, and return their names.
-
-    Starts the JVM.
+    """Remove the slot and the publication of a tap with this config, and return their names; starts
+    the JVM.
     """
     import_singer_sdk()
     from tap_spark_jdbc.extract.run_state import OpeningState

@@ -2,9 +2,9 @@
 have others.
 
 A row is *firm* if its replication key is below the bookmark's window, or in it with a known
-fingerprint. Not firm are the rows that the next run sends: above the bookmark, new or changed in
-its window, committed late, without replication key; and those that `start_value` and `end_value`
-leave out.
+fingerprint. Rows that the next run sends are not firm: those above the bookmark, new or changed in
+its window, committed late, or without replication key. Nor are those that `start_value` and
+`end_value` leave out.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class ComparedSql(StreamSql):
 
     `boundary` classifies each by the bookmark.
 
-    Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends
-    rows again. `only` is a condition that limits which rows are looked at.
+    Rows below `start`, and at `end` and above, are left out. From `lowered` on, the next run sends
+    rows again. `only` is a condition that limits which rows are examined.
     """
 
     start: Point | None = None
@@ -106,7 +106,7 @@ def compared_extraction(
 
 
 def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
-    """The plan extended to newer rows: one that no longer meets the user's condition has changed,
+    """The plan extended to newer rows: a row that no longer meets the user's condition has changed,
     and is not gone.
     """
     plan, key = sql.plan, sql.plan.replication_key
@@ -148,7 +148,7 @@ class SentRows:
         return cls(frozenset(map(bytes.fromhex, boundary.hashes))) if boundary.hashes else None
 
     def firm(self, rows: pa.RecordBatch, boundary: pa.Array) -> pa.Array:
-        """Of each row, given its boundary, whether it was sent as it is."""
+        """For each row, given its boundary, whether it was sent as it is."""
         firm, at_bookmark = (
             pc.equal(boundary, int(RowBoundary.NONE)),
             pc.equal(boundary, int(RowBoundary.BOOKMARK)),

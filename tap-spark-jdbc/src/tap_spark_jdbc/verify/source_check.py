@@ -1,5 +1,5 @@
-"""What a run would meet in the source (`spark-lake check`): everything that is wrong, not the first
-alone.
+"""What a run would meet in the source (`spark-lake check`): everything that is wrong, not only the
+first problem.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-# A difference of the clocks that is worth a word, and one with which signatures of stores or tokens
-# may be refused.
+# A difference of the clocks that is worth mentioning, and one with which signatures of stores or
+# tokens may be refused.
 SLIGHT, GREAT = timedelta(seconds=2), timedelta(seconds=60)
-# Streams named for one fact.
+# The most streams that are named for one fact.
 NAMED = 5
 _MARK = "tap_spark_jdbc.checked"
 _POOLED = (
@@ -55,9 +55,8 @@ def check_source(
     *,
     from_environment: bool = False,
 ) -> CheckedSource:
-    """Look at the source of a tap with this config.
-
-    `target` is the target's, for the bookmarks that it keeps.
+    """Examine the source of a tap with this config; `target` is the target's config, for the
+    bookmarks that it keeps.
     """
     import_singer_sdk()
     from tap_spark_jdbc.extract.run_state import OpeningState, settings_of_the_state
@@ -93,7 +92,7 @@ def check_source(
     try:
         for each in _found(tap, tables):
             findings.append(each)
-        # Of settings that fit no table, what is wrong is known by now.
+        # What is wrong with settings that fit no table is known by now.
         with suppress(ConfigurationError):
             streams = catalog_of([each for each in tables if each.columns], tap.settings)["streams"]
     except SingerSparkError as error:
@@ -147,9 +146,8 @@ def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
 
 
 def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
-    """A pooler tells its clients another process than the server's.
-
-    In transaction mode they share a session.
+    """A pooler reports another process to its clients than the server's; in transaction mode they
+    share a session.
     """
     if tap.database.source.dialect.name != "postgresql" or (session := connection.session) is None:
         return
@@ -187,7 +185,7 @@ def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
         return
     after = datetime.now(UTC)
     theirs = clock.moment().replace(tzinfo=UTC)
-    # What the answer took is no difference.
+    # The time that the answer took does not count as a difference.
     ahead = (
         theirs - after if theirs > after else theirs - before if theirs < before else timedelta()
     )

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.verify.compared_reading import Made
     from tap_spark_jdbc.verify.sent_rows import SentRows
 
-# Little of a row is kept, so a slice may be larger than one that is rendered.
+# Only little of each row is kept, so a slice may be larger than one that is rendered.
 SLICE_ROWS = 200_000
-# Each contributes sums of most buckets.
+# Each slice contributes sums of most buckets.
 MOST_SUMMED = 8
 ROWS_OF_BUCKET = 256
 _CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
@@ -188,7 +188,9 @@ class SourceView:
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
-    """The number of buckets, a power of two: so many that few rows must be read if sums differ."""
+    """The number of buckets, a power of two, high enough that few rows must be read if sums
+    differ.
+    """
     counted = (
         sum(each.most or SLICE_ROWS for each in slices)
         if len(slices) > 1

@@ -52,8 +52,8 @@ class RowColumn:
 
     @property
     def unchanged(self) -> npt.NDArray[np.bool_]:
-        """Which values are not in the log, being large ones stored outside of a row that did not
-        change them.
+        """Which values are not in the log, because they are large values stored outside of the row,
+        and the change did not affect them.
         """
         found: npt.NDArray[np.bool_] = self.kinds == _UNCHANGED
         return found
@@ -65,7 +65,7 @@ class RowColumn:
         if offsets[-1] >= 2**31:
             raise SourceError(
                 TapCode.LOG_VALUE,
-                "one batch of changes holds more than 2 GB in one column; set its column apart",
+                "one batch of changes holds more than 2 GB in one column; leave the column out",
             )
         starts = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
         validity = np.packbits(self.kinds == _TEXT, bitorder="little")
@@ -167,7 +167,8 @@ class ChangeLines(PendingLines):
         if not relation.key.issuperset(self.key):
             raise lost(
                 self.stream,
-                f"its key {', '.join(self.key)} is not what the log names older rows by",
+                f"its key {', '.join(self.key)} is not the key by which the log identifies older "
+                "rows",
             )
         content, begins = changes.messages.bytes, changes.messages.begins
         names, added = relation.columns, changes.of(INSERT)
@@ -259,7 +260,7 @@ class ChangeLines(PendingLines):
         ]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
         if looked_up:
-            # A row whose key changed has its large values under the key to be deleted: they are
+            # A row whose key changed has its large values under the key to be deleted, so they are
             # read from the table.
             columns |= self.values.looked_up(
                 looked_up, {name: rows.columns[name].texts() for name in self.key}
@@ -293,9 +294,8 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 def _by_pattern(
     rows: Rows, names: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
-    """The rows grouped by the columns whose values are not in the log.
-
-    Almost always there are none.
+    """The rows grouped by the columns whose values are not in the log; almost always there are
+    none.
     """
     with_gaps = {name: rows.columns[name].unchanged for name in names}
     with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}

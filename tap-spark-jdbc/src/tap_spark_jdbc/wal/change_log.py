@@ -44,7 +44,7 @@ class LogBegin(Protocol):
 
     @property
     def bookmark(self) -> StreamPosition:
-        """The bookmark for while the table is read."""
+        """The bookmark while the table is being read."""
 
     def begin(self, moment: str) -> None:
         """Begin reading the table in this snapshot."""
@@ -111,7 +111,7 @@ class ChangeLog(ABC, Generic[B]):
 
     @abstractmethod
     def _ahead(self, bookmark: B) -> str:
-        """What there is in the log behind a bookmark, as text for users."""
+        """What the log has after a bookmark, as text for users."""
 
     def bookmark(self, stream: str) -> B | None:
         """Where a stream continues in the log; None: its table must be read."""
@@ -145,7 +145,7 @@ class ChangeLog(ABC, Generic[B]):
                 self._state.note(stream, replace(bookmark, version=None).to_json())
 
     def _announced(self) -> list[StreamPlan]:
-        """Send the SCHEMAs of all streams whose changes are read; their plans."""
+        """Send the SCHEMAs of all streams whose changes are read; returns their plans."""
         plans = [plan for name, plan in self.plans.items() if self.reads(name)]
         for plan in plans:
             self._announce(plan)

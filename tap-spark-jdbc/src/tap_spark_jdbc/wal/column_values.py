@@ -1,4 +1,4 @@
-"""Values from the log's texts: the same as from the readers, or an error.
+"""Values from the texts of the write-ahead log: the same as from the readers, or an error.
 
 This is the only place where a row of the log gets its output values. Common types are parsed by
 Arrow, which is strict; all others go back to the server, whose SQL converts them by the same
@@ -34,8 +34,8 @@ _TEXTS = re.compile(
     r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
     r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
-# For these, that holds whatever the type was when the row was written: so its hash is that of the
-# table's value.
+# For these, that holds whatever the type was when the row was written, so that its hash is that of
+# the table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
     r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? "
@@ -108,9 +108,8 @@ class LogValues:
         return None
 
     def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Current values in the table, of the rows with these keys (texts).
-
-        NULL if there is no row.
+        """Current values in the table of the rows with these keys (texts); NULL if there is no
+        row.
         """
         quote = self.database.source.dialect.quote
         selected = [
@@ -187,9 +186,8 @@ class LogValues:
         return SourceError(
             TapCode.LOG_VALUE,
             f"stream {self.stream}: column {name} holds a value in the log that does not fit "
-            f"({why}); set its "
-            "type_overrides to text; where its type was changed since, read the stream anew with "
-            "--full",
+            f"({why}); set its type_overrides to text; where its type was changed since, read the "
+            "stream again with --full",
         )
 
 

@@ -1,5 +1,5 @@
-"""The log in one run: the streams read from it, the single reading of the slot, and their
-bookmarks.
+"""The write-ahead log in one run: the streams read from it, the single reading of the slot, and
+their bookmarks.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.wal.log_sink import LogSink, LogStream
 
 
-# Including rows of the attaching transaction: those inserted before the partition was attached are
-# not in the log.
+# Including rows of the attaching transaction, because those inserted before the partition was
+# attached are not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
@@ -65,10 +65,10 @@ def check_bookmark(
             stream,
             f"its bookmark is of the server's timeline {bookmark.timeline}, and this is "
             f"{slot.timeline} (a failover, or a return to an earlier moment): other changes than "
-            "those that were read may lie before it",
+            "those that were read may precede it",
         )
     if bookmark.table and bookmark.table != table.oid:
-        raise lost(stream, "its table was dropped and made anew")
+        raise lost(stream, "its table was dropped and recreated")
     if bookmark.key is not None and set(bookmark.key) != set(table.key):
         was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
         raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
@@ -79,15 +79,14 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
     if bookmark.lsn > until:
         raise lost(
             stream,
-            f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log "
+            f"its bookmark {lsn_text(bookmark.lsn)} is behind the end of the server's log "
             f"{lsn_text(until)}: the server was restored to an earlier moment",
         )
 
 
 def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
-    """Raise StateError if a partition was attached with rows.
-
-    Warn of detached ones, whose rows may stay on purpose.
+    """Raise StateError if a partition was attached with rows; warn about detached ones, whose rows
+    may stay on purpose.
     """
     if bookmark.partitions is None or table.partitions is None:
         return
@@ -120,8 +119,8 @@ def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool
 
 
 logger = logging.getLogger("tap-spark-jdbc")
-# The server decodes this much log in less time than it takes to load Arrow and the columnar driver
-# here.
+# The server decodes this much of its write-ahead log in less time than it takes to load Arrow and
+# the columnar driver here.
 _LITTLE = 16 * 2**20
 
 
@@ -167,7 +166,7 @@ class LogRun(ChangeLog[LogBookmark]):
         for stream, bookmark in self._bookmarks.items():
             if bookmark.published not in ("", published[stream].entry):
                 raise lost(stream, "its table was taken out of the publication for a while")
-        # The entry of a stream that is read anew is not needed, and may be malformed.
+        # The entry of a stream that is read again is not needed, and may be malformed.
         saved = bookmarks_of(self._state.committed_entries(), replaced=self._tables)
         if there:
             slot.publication.wait_for_writers(self._joining(slot, published, saved))
@@ -204,9 +203,8 @@ class LogRun(ChangeLog[LogBookmark]):
         log_table(self._database, plan)
 
     def outlook(self, plan: StreamPlan) -> Outlook | None:
-        """As `ChangeLog.outlook`.
-
-        A server without such a log is an error of the run, not of a stream.
+        """As `ChangeLog.outlook`; a server without such a log is an error of the run, not of a
+        stream.
         """
         self._opened()
         return super().outlook(plan)
@@ -259,7 +257,7 @@ class LogRun(ChangeLog[LogBookmark]):
         if sink.stopped or (most is not None and sink.count >= most):
             end = sink.committed or min(positions)
             logger.info(
-                "the log is read up to %s (%s); the next run goes on there",
+                "the log is read up to %s (%s); the next run continues there",
                 lsn_text(end),
                 "the run's budget",
             )

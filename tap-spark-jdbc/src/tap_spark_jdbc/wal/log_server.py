@@ -1,4 +1,6 @@
-"""The server whose log is read: whether that is possible, and which rights the user lacks."""
+"""The server whose write-ahead log is read: whether that is possible, and which rights the user
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class LogServer:
         version: Its version number, like 180001.
         role: The user, quoted.
         replicates: The user has the attribute REPLICATION; a provider's role may allow slots to
-            others, too.
+            other users, too.
         encoding: The database's encoding.
     """
 
@@ -44,9 +46,8 @@ class LogServer:
 
     @property
     def way_out(self) -> str:
-        """What to run if the server refuses a slot operation.
-
-        Empty: the user's rights can't be the reason.
+        """What to run if the server refuses a slot operation; empty: the user's rights can't be the
+        reason.
         """
         if self.replicates:
             return ""
@@ -57,7 +58,7 @@ class LogServer:
 
 
 def log_server(database: Database) -> LogServer:
-    """The server, if its log can be read; ConfigurationError: it can't, and what to do."""
+    """The server, if its log can be read; ConfigurationError: why it can't, and what to do."""
     ((version, level, recovers, name, role, replicates, encoding),) = database.connection.rows(
         _SERVER
     )

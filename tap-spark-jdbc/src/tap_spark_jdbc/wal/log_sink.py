@@ -1,4 +1,6 @@
-"""Log messages in, lines and STATE out: a batch at a time, STATE where transactions end."""
+"""Turns messages of the write-ahead log into lines and STATE: a batch at a time, with STATE where
+transactions end.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class LogStream:
 
     Attributes:
         lsn: All that was committed before it is known.
-        moment: What this snapshot shows is known, too.
+        moment: What this snapshot shows is also known.
         lines: Makes its lines.
         announce: Writes its SCHEMA, with the column that names unchanged values if its argument is
             true.
@@ -77,7 +79,7 @@ class LogSink:
         progress: Progress,
         on_commit: Callable[[int], None],
     ) -> None:
-        """Nothing is sent yet; `streams` by the OIDs of their tables."""
+        """Nothing is sent yet; `streams` are given by the OIDs of their tables."""
         self.committed: int | None = None
         self.count = 0
         self.stopped = False
@@ -96,7 +98,8 @@ class LogSink:
         commits, ends = batch.commits()
         until = 0
         for index, commit in enumerate(commits):
-            # If rows are limited, each transaction is one step; else only the last one of a batch.
+            # If rows are limited, each transaction is one step; otherwise only the last one of a
+            # batch.
             if index + 1 < len(commits) and not self._budget.counts_rows:
                 continue
             self._send(batch, transactions, until, int(commit) + 1)

@@ -1,6 +1,6 @@
 """The start of a log-based stream: its table is read, then changes come from the log.
 
-Columns added meanwhile.
+Columns that were added meanwhile are refused.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ class LogStart:
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
-    """Raise SourceError if the log has a column that was not there when the run began.
-
-    A dropped one does not count.
+    """Raise SourceError if the log has a column that was not there when the run began; a dropped
+    column does not count.
     """
     if set(logged) <= {each.name for each in plan.table.columns}:
         return

@@ -105,9 +105,8 @@ class Messages:
     def transactions(
         self, before: tuple[int, int, int]
     ) -> tuple[Transactions, tuple[int, int, int]]:
-        """The transaction of each message, and the last one.
-
-        `before` is the one open at the beginning.
+        """The transaction of each message, and the last one; `before` is the one open at the
+        beginning.
         """
         begun = self.at(BEGIN)
         fields = [

@@ -1,4 +1,4 @@
-"""Positions in PostgreSQL's log, and the bookmark of a stream that is read from it."""
+"""Positions in PostgreSQL's write-ahead log, and the bookmark of a stream that is read from it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class StreamPosition(ABC):
     """Where a stream continues in a log.
 
     Attributes:
-        reading: The table is being read: useless to a later run, which reads it again.
+        reading: The table is being read, so the bookmark is useless to a later run, which reads it
+            again.
         version: The version of rows after a TRUNCATE in this run, for a run that continues it.
     """
 

@@ -1,6 +1,5 @@
-"""The publication of a run.
-
-Created if missing, with the tables that are to be read from the log.
+"""The publication of a run, created if missing, with the tables that are to be read from the
+write-ahead log.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ class Published:
     """A table in the publication.
 
     Attributes:
-        entry: OID of what publishes it: its own entry, else its schema's, or the publication of all
-            tables. It changes
-            if the table is taken out and added again.
+        entry: OID of what publishes it: its own entry, its schema's, or the publication of all
+            tables. It changes if the table is taken out and added again.
         columns: The column list; None if no list is known.
         row_filter: The condition on rows that are published; empty: all.
     """
@@ -124,28 +122,27 @@ class Publication:
         return self._published(tables) if lacking else known
 
     def too_new(self, slot: str) -> SourceError:
-        """The error for a publication younger than the slot: the server reads log with the catalogs
-        of its time.
+        """The error for a publication younger than the slot: the server reads its log with the
+        catalogs of the time when it was written.
         """
         return SourceError(
             TapCode.LOG_PUBLICATION,
-            f"publication {self.name} is not there, or younger than the log that slot {slot} "
-            "keeps, and can't read "
-            "that: run `spark-lake log drop`, then the tap with --full; or name the "
-            "log_publication that was there",
+            f"publication {self.name} is not there, or younger than the write-ahead log that slot "
+            f"{slot} keeps, and can't be used to read that: run `spark-lake log drop`, then the "
+            "tap with --full; or name the log_publication that was there",
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
-        """Wait for transactions that wrote before their table was published: their changes may not
-        be in the log.
+        """Wait for transactions that wrote before their table was published, because their changes
+        may not be in the log.
 
         Raises:
             SourceError: one of these transactions does not end.
         """
         has_waited = [self._wait(table) for table in tables]
         if any(has_waited) and self._server.version < 180_000:
-            # Older minor versions remember from such a transaction that the table is not published,
-            # until this is run.
+            # Because of such a transaction, older minor versions remember that the table is not
+            # published until this is run.
             try:
                 self._database.connection.execute(
                     f"ALTER PUBLICATION {self._dialect.quote(self.name)} SET ({_ALL_KINDS})"

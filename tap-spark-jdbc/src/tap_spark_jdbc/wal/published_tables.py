@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# A change is logged by the partition's identity, and sent by the root's: the keys of both root and
-# leaves matter.
+# A change is logged by the partition's identity, and sent by the root's, so the keys of both root
+# and leaves matter.
 _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
@@ -69,9 +69,8 @@ class LogTable:
     Attributes:
         name: Its full name, quoted.
         key: Key of its records.
-        generated: Columns that the server computes and does not log: before version 18, which lists
-            them in the
-            publication all the same.
+        generated: Columns that the server computes and does not log; before version 18, the
+            publication lists them all the same.
         partitions: OIDs of its leaf partitions; None: it is not partitioned.
         attached: Partitions that were created as tables of their own: name, and the transactions
             that attached them.
@@ -89,7 +88,7 @@ class LogTable:
 def log_table(database: Database, plan: StreamPlan) -> LogTable:
     """The table of a stream.
 
-    ConfigurationError: its changes can't be read from the log, and what to do.
+    ConfigurationError: why its changes can't be read from the log, and what to do.
     """
     dialect = database.source.dialect
     name = dialect.table(plan.table)
@@ -157,7 +156,7 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
         )
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: table {table} {why}, so the log can't say which row was "
+            f"stream {plan.stream}: table {table} {why}, so the log can't show which row was "
             f"changed: {way_out}",
         )
     lacking = [] if identity == "f" else [name for name in plan.key_properties if name not in key]
@@ -186,8 +185,8 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
 def _check_same_identity(
     plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]
 ) -> None:
-    """Refuse differing identities: a partition logs old rows by its own, and the server sends them
-    by the root's.
+    """Refuse differing identities, because a partition logs old rows by its own identity, and the
+    server sends them by the root's.
     """
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
@@ -197,7 +196,7 @@ def _check_same_identity(
             TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
             f"{root['name']}, so the "
-            "log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
+            "log can't show which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
             f"{root['name']} and of "
             "each partition, then run with --full",
         )

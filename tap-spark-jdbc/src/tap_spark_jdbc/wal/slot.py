@@ -83,21 +83,21 @@ class LogSlot:
         if plugin != "pgoutput" or database != self._server.database:
             raise ConfigurationError(
                 TapCode.LOG_SLOT_FOREIGN,
-                f"slot {self.slot} is another one's (plug-in {plugin}, database {database}): name "
-                "another log_slot",
+                f"slot {self.slot} belongs to something else (plug-in {plugin}, database "
+                f"{database}): name another log_slot",
             )
         if status == "lost" or reason or confirmed is None:
             raise SourceError(
                 TapCode.LOG_SLOT_LOST,
-                f"the server has dropped log that slot {self.slot} needs ({reason or status}, see "
-                "max_slot_wal_keep_size): changes are lost; run `spark-lake log drop`, then the "
-                "tap with --full",
+                f"the server has dropped write-ahead log that slot {self.slot} needs "
+                f"({reason or status}, see max_slot_wal_keep_size): changes are lost; run "
+                "`spark-lake log drop`, then the tap with --full",
             )
         self.confirmed, self.timeline = lsn_of(confirmed), str(timeline)
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once it is free: a killed tap may have left a server process that still makes
+        """The slot, once it is free; a killed tap may have left a server process that still makes
         or reads it.
         """
         end, logged = time.monotonic() + _OTHERS_SECONDS, False
@@ -153,21 +153,22 @@ class LogSlot:
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
-        """The position up to which commits can be read.
-
-        Log that is only in memory is flushed first.
+        """The position up to which commits can be read; write-ahead log that is only in memory is
+        flushed first.
         """
         ((inserted, flushed),) = self._rows(_POSITIONS)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
                 self._rows(_FLUSH)
             except SourceError as error:
-                logger.debug("the log could not be flushed: %s", error)
+                logger.debug("the write-ahead log could not be flushed: %s", error)
             ((_, flushed),) = self._rows(_POSITIONS)
         return lsn_of(str(flushed))
 
     def held_back(self) -> int | None:
-        """Bytes of log that the server keeps for the slot; None: it does not exist."""
+        """Bytes of write-ahead log that the server keeps for the slot; None: the slot does not
+        exist.
+        """
         found = self._rows(_HELD_BACK.replace("{slot}", self._dialect.string(self.slot)))
         return int(found[0][0] or 0) if found else None
 
@@ -182,9 +183,8 @@ class LogSlot:
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there may be any message up to a position.
-
-        The server decodes only as much as needed to find one.
+        """Whether there may be any message up to a position; the server decodes only as much as
+        needed to find one.
         """
         if self._server.encoding == _NO_ENCODING:
             # Over JDBC it would refuse a text that is not UTF-8.
@@ -213,8 +213,8 @@ class LogSlot:
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
-        """Wait for transactions whose commit is logged but not yet visible: the slot begins after
-        them.
+        """Wait for transactions whose commit is logged but not yet visible, because the slot begins
+        after them.
         """
         ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Other string types that other programs may have written.
 _OTHER_TEXTS = (pa.large_string(), pa.string_view())
-# For these, Arrow's text equals that of JSON; for others Python makes it, value by value.
+# For these, Arrow's text equals that of JSON; for others Python builds it, value by value.
 _TEXT_BY_ARROW = [name for name, each in SCALARS.items() if each.python in (bool, int, date)]
 # Types that are text in JSON but not in the lake.
 _READ_AS_TEXT = [name for name, each in SCALARS.items() if each.python in (date, datetime, bytes)]

@@ -1,12 +1,12 @@
 """Converts rows to texts of JSON objects, column by column, and values to texts.
 
-Records of other writers' files are made so. Values become texts for old rows of a column that
-becomes text, and for typed files read as text. Python prints only bytes and nested values, which
-Arrow can't print as JSON.
+Records of other writers' files are built this way. Values become texts for old rows of a column
+that becomes text, and for typed files read as text. Python prints only bytes and nested values,
+which Arrow can't print as JSON.
 
-The original spelling of a number is lost. So it gets plain digits, never an exponent: a
-floating-point number the shortest that identify it (`5`, `0.0000000001`), a decimal all digits of
-its scale (`12.50`).
+The original spelling of a number is lost, so it gets plain digits, never an exponent. A
+floating-point number gets the shortest digits that identify it (`5`, `0.0000000001`), a decimal all
+digits of its scale (`12.50`).
 """
 
 from __future__ import annotations
@@ -148,9 +148,8 @@ def _fractions(values: pa.Array) -> pa.Array:
 
 
 def fraction_texts(values: pa.Array) -> pa.Array:
-    """Floating-point numbers in plain shortest digits.
-
-    Non-finite ones under their usual names in JSON.
+    """Floating-point numbers in plain shortest digits, non-finite ones under their usual names in
+    JSON.
     """
     texts = pc.cast(values, pa.string())
     for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):

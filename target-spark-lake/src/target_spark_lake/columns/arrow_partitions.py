@@ -46,7 +46,9 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
 
 def _hashed_bytes(values: pa.Array) -> list[str] | list[bytes]:
-    """What of each value is hashed: a text's UTF-8, of all others eight bytes."""
+    """The bytes of each value that are hashed: a text's UTF-8, and eight bytes of any other
+    value.
+    """
     if pa.types.is_string(values.type):
         return cast("list[str]", values.to_pylist())
     whole = pc.cast(values, pa.int32()) if pa.types.is_date(values.type) else values
@@ -55,11 +57,10 @@ def _hashed_bytes(values: pa.Array) -> list[str] | list[bytes]:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text.
+    """The first letters of each text; for an integer (64 bits), the greatest multiple of the width
+    that is not greater.
 
-    Of an integer (64 bits) the greatest multiple of the width that is not greater.
-
-    Below the least multiple of the type it wraps around: `least_truncated`.
+    Below the least multiple of the type it wraps around: see `least_truncated`.
     """
     if pa.types.is_string(values.type):
         return pc.utf8_slice_codeunits(values, 0, width)
@@ -72,7 +73,7 @@ def _remainder(numbers: pa.Array, by: int) -> pa.Array:
     return pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
 
 
-# So many files with copied row groups are open at once.
+# How many files with copied row groups are open at once.
 MOST_OPEN = 64
 
 
@@ -139,7 +140,7 @@ class FolderFiles:
             self._open.pop(folder).__exit__(None)
 
     def _close(self, left: int, failure: Any = (None, None, None)) -> None:
-        """Close the files that have been open longest, until so many are left."""
+        """Close the files that have been open longest, until this many are left."""
         closing = ExitStack()  # each is closed, even if another one can't be
         while len(self._open) > left:
             closing.push(self._open.pop(next(iter(self._open))))

@@ -1,7 +1,7 @@
 """Columns with a declared type: the JSON Schema by which their values are read.
 
 A number is read as the declared decimal, not as a double that is rounded first; declared text is
-taken as it came. If the values need no different reading, the schema is kept and the column is
+kept as it came. If the values need no different reading, the schema is kept and the column is
 widened (`evolution`).
 """
 
@@ -200,9 +200,8 @@ def _read_as(schema: JSON, kind: LakeType) -> JSON:
 
 
 def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
-    """The schema for reading a value of these JSON types as the given type.
-
-    None to leave it as it is.
+    """The schema for reading a value of these JSON types as the given type; None to leave it as it
+    is.
     """
     numeric = kinds <= {"integer", "number"}
     if kind == STRING:

@@ -54,7 +54,7 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
     columns.
 
     Raises:
-        SchemaError: names each incompatible column, its old and new type, and the ways out.
+        SchemaError: names each incompatible column, its old and new type, and what to do.
     """
     join = _Join(discards=rules.mode == DISCARD and table is not None)
     columns = join.structs((), table or Struct(()), incoming, Struct.of(rules.declared))
@@ -93,12 +93,10 @@ class _Join:
         )
         raise SchemaError(
             LakeCode.TYPE_CONFLICT,
-            f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: "
-            f"{remedies}give the column "
-            "its old type or another name in the tap, load it anew with load_method overwrite, or "
-            "load the stream into "
-            f"another table (`spark-lake state reset --stream {stream}`, then stream_options, "
-            "path)",
+            f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Options: "
+            f"{remedies}give the column its old type or another name in the tap, load it again "
+            "with load_method overwrite, or load the stream into another table (`spark-lake state "
+            f"reset --stream {stream}`, then stream_options, path)",
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:

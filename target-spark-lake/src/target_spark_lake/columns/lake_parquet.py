@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-# Of a row group, in Arrow's memory. A merge decodes and writes every row group with a changed row,
-# and copies the others: so a few changed rows side by side cost one of these; readers still get
-# runs of some hundred thousand rows.
+# The size of a row group in Arrow's memory. A merge decodes and writes every row group with a
+# changed row, and copies the others, so a few adjacent changed rows cost one of these. Readers
+# still get runs of some hundred thousand rows.
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 1 << 20
 # Rows are read in batches of at most this size.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 1 << 23
@@ -146,8 +146,8 @@ def footer_for(columns: Struct) -> ThriftStruct:
 
 
 def unopenable(columns: Struct) -> dict[str, str]:
-    """The columns of which Arrow can write a file, but not open it (they are nested too deeply),
-    with its words.
+    """The columns with which Arrow can write a file, but not open it (they are nested too deeply),
+    with its messages.
     """
     found = {}
     for each in columns:
@@ -190,11 +190,10 @@ def batches(
 def gathered(
     pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int
 ) -> Iterator[pa.Table | StoredGroup]:
-    """The batches combined into tables of at least `enough` bytes, except the last ones.
+    """The batches combined into tables of at least `enough` bytes, except the last ones; row groups
+    are passed on as they are.
 
-    Row groups as they are.
-
-    Where a row group comes, few rows wait for more: they come after it.
+    If a row group comes while a few rows wait for more, those rows come after it.
     """
     waiting: list[pa.RecordBatch] = []
     size = 0

@@ -1,6 +1,6 @@
 """A table's layout in hive folders: `country=DE/created_at_day=2026-11-21`.
 
-The values of a partition column are only in the folder names, as in every hive table; what is
+The values of a partition column are only in the folder names, as in every hive table. What is
 derived from a time (its day, say) has a folder of its own name, and the time stays in the files.
 """
 
@@ -20,9 +20,9 @@ from target_spark_lake.error_codes import LakeCode
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # What Hive and Spark escape in the names of folders.
 ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
-# File systems take no longer names.
+# File systems accept no longer names.
 LONGEST_FOLDER = 255
-# Per batch, or per merge: each folder gets a file of its own.
+# The limit per batch, or per merge, as each folder gets a file of its own.
 MOST_FOLDERS = 2000
 # Length of the prefix of a moment's ISO form for each unit.
 UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
@@ -49,7 +49,7 @@ class Part:
     Attributes:
         column: The table's column from which the folder values come.
         unit: One of `UNITS` for a unit of a time, or one of `HIDDEN`; None for the whole value.
-        argument: For one of `HIDDEN` the number of buckets or the width; else 0.
+        argument: For one of `HIDDEN` the number of buckets or the width; otherwise 0.
     """
 
     column: str
@@ -75,9 +75,8 @@ class Part:
 
     @property
     def derived_column(self) -> Field | None:
-        """The column that exists only in folder names.
-
-        None if the folders hold a column of the table.
+        """The column that exists only in folder names; None if the folders hold a column of the
+        table.
         """
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
@@ -132,7 +131,7 @@ class Partitioning:
         """Refuse an invalid layout for a table with these columns.
 
         Raises:
-            ConfigurationError: names the column and a way out.
+            ConfigurationError: names the column and what to do.
         """
         problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
         names = [part.name.lower() for part in self.parts]
@@ -178,8 +177,8 @@ class Partitioning:
     def underflow(self, part: Part, value: str) -> RecordError:
         """The error for an integer whose truncated value is below the least of its Iceberg type.
 
-        Readers wrap it around or don't, so that no partition value is found by all of their
-        filters.
+        Some readers wrap it around and others don't, so no partition value is found by the filters
+        of all.
         """
         return RecordError(
             LakeCode.PARTITION_VALUE,
@@ -194,7 +193,7 @@ class Partitioning:
         """Refuse to write too many files at once.
 
         Raises:
-            ConfigurationError: names the limit and a way out.
+            ConfigurationError: names the limit and what to do.
         """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
@@ -269,7 +268,7 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
     """Refuse to write a table in another layout than it has.
 
     Raises:
-        ConfigurationError: names both and the ways out.
+        ConfigurationError: names both and what to do.
     """
     if tuple(before) != tuple(now):
         raise ConfigurationError(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What a merge decides by: its staged rows have these even if the user wants no metadata columns.
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
-# Only in staged rows, if their file does not keep their order: the row's number in its batch.
+# Only in staged rows whose file does not keep their order: the row's number in its batch.
 POSITION = "_spark_lake_position"
 
 
@@ -25,8 +25,7 @@ def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) ->
 
 
 def is_stamped(names: list[str]) -> bool:
-    """Whether rows with these columns carry the reader's metadata columns.
-
-    Only some of them come from the source.
+    """Whether rows with these columns carry the reader's metadata columns; only some of them come
+    from the source.
     """
     return set(METADATA_COLUMNS) <= set(names)

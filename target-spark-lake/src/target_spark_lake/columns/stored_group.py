@@ -1,5 +1,5 @@
-"""Row groups of Parquet files, copied as bytes: in a row group, only the footer's description
-depends on its offset.
+"""Row groups of Parquet files, copied as bytes, because only their description in the footer
+depends on their offset.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from singer_spark.store.thrift_compact import Struct
 
-# Row groups with fewer rows and bytes are decoded and written together with others: each merge may
-# leave one.
+# Row groups with fewer rows and bytes are decoded and written together with others, because each
+# merge may leave one.
 FEW_ROWS, FEW_BYTES = 20_000, 4 << 20
 
 
@@ -63,9 +63,8 @@ class StoredGroup:
     folder: str = ""
 
     def copied(self, output: IO[bytes]) -> Struct:
-        """Copy it to the end of a file.
-
-        Returns its description there, without indexes and Bloom filters.
+        """Copy it to the end of a file; returns its description there, without indexes and Bloom
+        filters.
 
         Raises:
             OSError: the file is shorter than its footer says, or can't be read or written.
@@ -101,9 +100,8 @@ class StoredGroup:
 
 
 def stored_groups(source: IO[bytes], footer: Struct, folder: str = "") -> list[StoredGroup | None]:
-    """The row groups of a file.
-
-    None for one that can't be copied into a file with the columns of `footer`.
+    """The row groups of a file; None for one that can't be copied into a file with the columns of
+    `footer`.
     """
     try:
         written = footer_of(source)
@@ -116,7 +114,7 @@ def stored_groups(source: IO[bytes], footer: Struct, folder: str = "") -> list[S
             for each in items(known, ROW_GROUPS)
         ]
     except (KeyError, TypeError, ValueError):
-        # Whether it is damaged shows when it is decoded.
+        # Damage is noticed when it is decoded.
         return []
 
 
@@ -129,7 +127,7 @@ def _has_columns_of(footer: Struct, other: Struct) -> bool:
     """Whether values are stored alike, and bounds have the same meaning, in two files."""
     if ENCRYPTION in footer or footer.get(COLUMN_ORDERS) != other[COLUMN_ORDERS]:
         return False
-    # The root's name tells the writer, and its number of columns follows from the others.
+    # The root's name depends on the writer, and its number of columns follows from the others.
     return list(_plain(items(footer, SCHEMA)[1:])) == list(_plain(items(other, SCHEMA)[1:]))
 
 

@@ -1,7 +1,7 @@
 """Which columns of text hold JSON: those whose values may be texts or something else.
 
 In such a column a text has its quotes, so that `1` and `"1"` stay two values, and every value can
-be parsed. A table that version 0.1.0 began keeps its own way: texts as they are, and everything
+be parsed. A table that version 0.1.0 created keeps its own form: texts as they are, and everything
 else as JSON.
 """
 
@@ -20,9 +20,9 @@ JSON = dict[str, Any]
 
 # Stands for the elements of an array, among names of members.
 ELEMENT = ""
-# What a place of JSON text is for: the values of a key have one spelling each.
+# What a place of JSON text is for; each value of a key has only one spelling.
 VALUE, KEY = "value", "key"
-# One without texts among its values: only in a key it is spelled in one way.
+# A place without texts among its values; only in a key does each value have one spelling.
 _TEXTLESS = "textless"
 # A whole number of more digits is spelled with an exponent in a key.
 _PLAIN_DIGITS = 40
@@ -30,9 +30,8 @@ _PLAIN_DIGITS = 40
 
 @dataclass(frozen=True)
 class TextColumns:
-    """How a table's columns of text hold values, by path (`/address/zip`).
-
-    Those in neither set hold texts alone.
+    """How a table's columns of text hold values, by path (`/address/zip`); those in neither set
+    only hold texts.
 
     Attributes:
         json: They hold JSON throughout.
@@ -46,7 +45,7 @@ class TextColumns:
     def stored(
         cls, columns: Struct, json: Iterable[str] | None, mixed: Iterable[str]
     ) -> TextColumns:
-        """Those of a table as its record has them; version 0.1.0 did not record any."""
+        """Those of a table as in its record; version 0.1.0 did not record any."""
         if json is None:
             return cls(mixed=frozenset(_texts(columns, "")))
         return cls(frozenset(json), frozenset(mixed))
@@ -85,8 +84,8 @@ class JsonTexts:
         found: What is known of them after the stream's records.
         mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0
             has them.
-        refused: Paths of columns that hold texts alone so far, and would get other values beside
-            them.
+        refused: Paths of columns that have only held texts so far, and would get other values
+            beside them.
     """
 
     root: JSON
@@ -109,8 +108,8 @@ class JsonTexts:
         """Where texts get quotes: `VALUE` or `KEY` by column, or by member or `ELEMENT` below it.
 
         Args:
-            columns: Of the records.
-            declared: The types that the user asks for: where that is text, a text is kept as it is.
+            columns: The columns of the records.
+            declared: The types that the user requests; if that is text, a text is kept as it is.
             table: The table's columns; None for a new table.
             keys: Columns of which each value must have one spelling.
         """

@@ -1,6 +1,6 @@
 """The commit: lock, journal, publishing, recovery.
 
-Plain Python, and repeatable from the journal entry on.
+It is plain Python, and can be repeated from the journal entry on.
 
 It may import `table_logs`, `intake` and the rooms below. Start with `pipeline_run`, then `journal`
 and `publish`.

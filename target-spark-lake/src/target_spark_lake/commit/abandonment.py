@@ -1,9 +1,8 @@
-"""Giving up a committed run that can't be published: another run takes back what was published of
-it.
+"""Abandoning a committed run that can't be published: another run reverts what was published of it.
 
-That run's journal is a commit like any other: files to remove, log entries that undo, the previous
-state. So it can be finished after a crash, and the next run starts as if the run given up had never
-happened.
+That run's journal is a commit like any other: files to remove, log entries that undo others, the
+previous state. So it can be finished after a crash, and the next run starts as if the abandoned run
+had never happened.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ STAGED = f"{LAKE_FOLDER}/staging/runs/"
 def check_abandoned(
     storage: Storage, layout: Layout, run_id: str, last: RunEntry | None
 ) -> JSON | None:
-    """Refuse to give up a run unless it is committed and unpublished.
+    """Refuse to abandon a run unless it is committed and unpublished.
 
     Returns:
-        For a run given up earlier, the journals' report of that; None if giving up may be tried.
+        For a run abandoned earlier, the journals' report of that; None if it may be abandoned.
 
     Raises:
         StateError: there is no such run, or it is not an unpublished one.
@@ -53,7 +52,7 @@ def check_abandoned(
     if last is not None and last.body.get(ABANDONS, {}).get("run_id") == run_id:
         return abandonment_report(
             last
-        )  # perhaps not all of it is done yet: the next steps finish it
+        )  # perhaps not all of it is done yet; the next steps finish it
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise StateError(
@@ -73,36 +72,35 @@ def check_abandoned(
     if ABANDONS in entry.body:
         raise StateError(
             LakeCode.CANNOT_ABANDON,
-            f"run {run_id} takes back run {entry.body[ABANDONS]['run_id']}: `spark-lake recover` "
+            f"run {run_id} reverts run {entry.body[ABANDONS]['run_id']}: `spark-lake recover` "
             "finishes it",
         )
     if entry.phase == PUBLISHED:
         raise StateError(
             LakeCode.CANNOT_ABANDON,
-            f"run {run_id} is published, so there is nothing to give up; `spark-lake state restore "
-            f"{run_id} --before` "
-            "makes the state before it the current one",
+            f"run {run_id} is published, so there is nothing to abandon; `spark-lake state restore "
+            f"{run_id} --before` makes the state before it the current one",
         )
     if last is None or last.run_id != run_id:
         raise StateError(
             LakeCode.CANNOT_ABANDON,
             f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
-            "give up",
+            "abandon",
         )
     return None
 
 
 def abandonment_report(entry: RunEntry) -> JSON:
-    """The report of a run that took back another one, from its journal."""
+    """The report of a run that reverted another one, from its journal."""
     return {**entry.body[ABANDONS], "by": entry.run_id}
 
 
 def abandon(
     lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError
 ) -> RunEntry:
-    """Take back a committed run whose publishing just failed, as the run that holds the lock.
+    """Revert a committed run whose publishing just failed, as the run that holds the lock.
 
-    Returns the published run that took it back; `reason` says why the other could not be published.
+    Returns the published run that reverted it; `reason` says why the other could not be published.
 
     Raises:
         UnpublishableError: another writer has changed a table since; nothing was decided.
@@ -127,10 +125,10 @@ def abandon(
     if made is None:
         raise LockedError(
             LakeCode.LOCK_LOST,
-            f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was "
-            "given up",
+            f"pipeline {layout.pipeline}: the lock of this process expired and another one took "
+            "over, so nothing was abandoned",
         )
-    logger.warning("Run %s is given up: what was published of it is taken back.", entry.run_id)
+    logger.warning("Run %s is abandoned: what was published of it is reverted.", entry.run_id)
     return publish(lock, store, made)
 
 
@@ -157,11 +155,11 @@ def _undoing(
         path, record = records.get(table, ("", None))
         files = [file for file in plan.publish if table_of_file(file.final) == table]
         if table in undone:
-            # A version of the log names its files: they are removed once no reader can request it
-            # any more (VACUUM).
+            # A version of the log names these files, so they are removed once no reader can request
+            # that version any more (VACUUM).
             made = fates[table] is Fate.MADE
             retire += [] if made else [file.final for file in files]
-            # What the run made, or was to make, of a new table can only become an empty table of
+            # A new table that the run made, or was about to make, can only become an empty table of
             # the pipeline.
             stays = (made and (converts or undone[table].makes_table)) or (
                 fates[table] is Fate.NO_TABLE and not converts
@@ -173,8 +171,8 @@ def _undoing(
             retire += [
                 file.final for file in files if not stays or (twice and not _is_written_anew(file))
             ]
-            # If a file of the table is lost, it is unknown which of the remaining rows only these
-            # old files hold.
+            # If a file of the table is lost, it is unknown which of the remaining rows are only in
+            # these old files.
             retire += old if stays and not set(files) & set(lost) else []
         if stays and record is not None:
             tables[path] = record
@@ -202,12 +200,11 @@ def _is_written_anew(file: PublishedFile) -> bool:
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
-    """The state before a run, or an empty one.
+    """The state before a run, or an empty one; None if the run saves none, so that the saved state
+    is left alone.
 
-    None if the run saves none, so that the saved state is left alone.
-
-    It is written even if equal: a process suspended before its write of the run's state must find a
-    changed object.
+    It is written even if it is equal, because a process that was suspended before writing the run's
+    state must find a changed object.
     """
     before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
@@ -216,7 +213,7 @@ def _state_before(entry: RunEntry) -> JSON | None:
 
 
 def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:
-    """For each stream, the files lost and the files taken back, and the rows in either."""
+    """For each stream, the files lost and the files reverted, and the rows in either."""
     nothing = dict.fromkeys(("lost_files", "lost_rows", "taken_back_files", "taken_back_rows"), 0)
     losses = {stream: {**nothing} for stream in entry.body["streams"]}
     for file in plan.publish:
@@ -229,7 +226,7 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
-    """By the record of its table, else by its staged path, below
+    """The stream of a file: by the record of its table, or else by its staged path, below
     `staging/runs/<pipeline>/<run>/<stream>`.
     """
     for path, record in plan.tables.items():

@@ -59,7 +59,7 @@ class BookmarkKey:
     bits: int | None = None
 
     def value(self, text: str) -> KeyValue:
-        """Parse a value written by a person.
+        """Parse a value written by hand.
 
         Raises:
             ValueError: it is not a value of this key; the message says what one looks like.
@@ -81,7 +81,7 @@ class BookmarkKey:
             f"its replication key {self.name} is of type {self.key_type} ({self.source}): give "
             f"a value like {example}"
         )
-        return text if self.source == BY_OPTION else f"{text}, or say another type by --type"
+        return text if self.source == BY_OPTION else f"{text}, or give another type by --type"
 
     def _check_spelling(self, text: str) -> None:
         """Refuse what a database would refuse or silently truncate."""
@@ -100,7 +100,7 @@ class BookmarkKey:
 
 
 def key_of_type(name: str, key_type: str) -> BookmarkKey:
-    """The key with a type given by a person; raises ConfigurationError if there is no such type."""
+    """The key with a type given by a user; raises ConfigurationError if there is no such type."""
     try:
         found = KeyType.of(key_type)
     except ValueError as error:
@@ -111,9 +111,8 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
 def key_of_bookmark(
     name: str, value: Any, columns: Mapping[str, str], source: str
 ) -> BookmarkKey | None:
-    """The key from a saved value, by its form first, since a user may have set the key's type.
-
-    None if unclear.
+    """The key from a saved value, by its form first, since a user may have set the key's type; None
+    if unclear.
     """
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
@@ -131,9 +130,8 @@ def key_of_bookmark(
 
 
 def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
-    """The key from its column in the lake.
-
-    None if there is none, or its type fits several kinds of key.
+    """The key from its column in the lake; None if there is none, or its type fits several kinds of
+    key.
     """
     column = columns.get(name, "")
     source = f"the table's column is {column}"

@@ -1,7 +1,7 @@
-"""Ownership of `checkpoint.json`: who may write it, who resumes from it, and which staged files are
-kept for it.
+"""Ownership of `checkpoint.json`: which run may write it or resume from it, and which staged files
+are kept for it.
 
-Whichever run last exchanged this object decides about the files that it names. A new holder of the
+The run that last exchanged this object decides about the files that it names. A new holder of the
 pipeline signs it, which makes later writes of earlier, still living runs fail. It is voided before
 its files are removed, so that no run can start to resume from it meanwhile.
 """
@@ -37,7 +37,7 @@ def take_over(
     """Keep what the new holder can resume from, and remove everything else that earlier runs
     staged.
 
-    Returns the signed checkpoint if it fits the committed state and the last run, else None.
+    Returns the signed checkpoint if it fits the committed state and the last run, otherwise None.
     """
     storage, layout, run_id = lock.storage, lock.layout, lock.entry.run_id
     path = layout.checkpoint
@@ -46,8 +46,8 @@ def take_over(
         seen = storage.read(path)
         staged = {file.path: file.size for file in storage.list(layout.pipeline_staging)}
         kept = None if seen is None else _resumable(seen, layout, staged, saved, last)
-        # Even without a checkpoint: a run that is still alive could start to name files removed
-        # here.
+        # Even without a checkpoint, because a run that is still alive could start to name files
+        # removed here.
         void = kept is None and (seen is not None or bool(dead or staged))
         if kept is not None:
             kept = replace(kept, target={**kept.target, SIGNATURE: run_id})
@@ -57,7 +57,8 @@ def take_over(
             break
         lock.ensure_held()  # an earlier run wrote in between: look again, unless a later run did
     for folder in sorted(dead | _run_folders(layout, staged)):
-        # Folders of later runs are theirs: this run may have been suspended and lost the lock.
+        # Folders of later runs belong to them, as this run may have been suspended and lost the
+        # lock.
         if folder < layout.staging(run_id):
             clear(storage, folder, staged_files(kept) if kept else ())
     if void:
@@ -96,9 +97,8 @@ class CheckpointFile:
         self._taken = _run_folders(lock.layout, staged_files(current)) if current else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Replace the checkpoint by a newer one.
-
-        False if another process wrote it or the storage failed.
+        """Replace the checkpoint by a newer one; returns False if another process wrote it or the
+        storage failed.
         """
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
@@ -108,7 +108,7 @@ class CheckpointFile:
         except StorageError as error:
             self._unsure = data
             logger.warning(
-                "The checkpoint could not be written, the run goes on without it: %s", error
+                "The checkpoint could not be written, the run continues without it: %s", error
             )
             return False
 
@@ -124,9 +124,8 @@ class CheckpointFile:
         self.offered.clear()
 
     def remove(self) -> None:
-        """Remove the checkpoint after the commit.
-
-        If the storage fails, the next start removes it.
+        """Remove the checkpoint after the commit; if the storage fails, the next start removes
+        it.
         """
         self._storage.delete(self._layout.checkpoint)
         self._remove_taken()
@@ -144,7 +143,7 @@ class CheckpointFile:
         return not self.lost
 
     def _find_out(self) -> None:
-        """Find out whether a failed write took effect all the same."""
+        """Find out whether a failed write took effect anyway."""
         if self._unsure is None:
             return
         current = self._storage.read(self._layout.checkpoint)
@@ -174,7 +173,7 @@ def _resumable(
         return None
     if missing:
         logger.warning(
-            "What run %s had staged is left aside: %s is not there whole.", found.run_id, missing[0]
+            "What run %s had staged is left aside: %s is not whole.", found.run_id, missing[0]
         )
         return None
     return found

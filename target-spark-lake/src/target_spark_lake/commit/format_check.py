@@ -1,5 +1,5 @@
-"""Keeps tables of different formats out of one folder: read as the wrong format, their rows would
-be wrong.
+"""Keeps tables of different formats out of one folder, because their rows would be wrong if read as
+the wrong format.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_format(
     """Refuse a table kept in another format than the chosen one, before anything is staged.
 
     Raises:
-        ConfigurationError: names a way out.
+        ConfigurationError: names what to do.
     """
     if (log := logs.of(chosen)) is not None:
         log.check_location(stream, table, is_new=record is None)

@@ -43,10 +43,10 @@ JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
-# In the journal of a run that takes a committed one back: which, why, and what is lost; in the
-# other's: by which run.
+# In the journal of a run that reverts a committed one: which run, why, and what is lost. In the
+# other's journal: by which run.
 ABANDONS, ABANDONED_BY = "gives_up", "given_up_by"
-# Only in the journals of runs that have such files: older programs leave them to the next such run.
+# Only in the journals of runs that have such files; older programs leave them to the next such run.
 UNREFERENCED = "expendable"
 SHAPES = "shapes"
 
@@ -129,9 +129,8 @@ def plan_commit(
 
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
-    """The files to remove.
-
-    Those of older versions of a table with a log are kept for its readers.
+    """The files to remove; those of older versions of a table with a log are kept for its
+    readers.
     """
     yield from getattr(change.log, "leaves", ())
     for path in (*change.retire, *change.joined_from) if change.log is None else ():
@@ -238,11 +237,12 @@ def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
     try:
         done = decide(storage, layout, body)
     except StorageError:
-        # Perhaps only the answer was lost: if the object holds these very bytes, it is our commit.
+        # Perhaps only the answer was lost; if the object holds exactly these bytes, it is our
+        # commit.
         done = decide(storage, layout, body)
     if done:
         return entry_of(body)
-    # A successor may have updated the journal already: only this run can have committed it.
+    # A successor may have updated the journal already, but only this run can have committed it.
     existing = read_entry(storage, layout.runs, body["run_id"])
     return None if existing is None or existing.phase == ABORTED else existing
 
@@ -257,10 +257,7 @@ def rewritten(
 
 
 def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
-    """Note for people why a committed run is not published.
-
-    Only while it isn't, and never fails.
-    """
+    """Note for people why a committed run is not published, as long as it isn't; never fails."""
     with suppress(StorageError):
         path = layout.journal(run_id)
         seen = storage.read(path)
@@ -270,11 +267,11 @@ def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: Stora
 
 
 def mark_abandoned(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
-    """Mark a committed run as rolled back after another run has taken back what it published."""
+    """Mark a committed run as rolled back after another run has reverted what it published."""
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase == ABORTED:
         return
-    error = f"its publishing was given up by run {by.run_id}: {by.body[ABANDONS]['reason']}"
+    error = f"its publishing was abandoned by run {by.run_id}: {by.body[ABANDONS]['reason']}"
     kept = {
         name: entry.body.get(name)
         for name in ("run_id", "pipeline", "command", "started_at", "last_committed")

@@ -1,12 +1,12 @@
 """One run of a pipeline at a time, on any number of machines.
 
-Lock objects are numbered generations, `<locks>/<generation>.json`; the highest one says who holds
-the pipeline, or that it is free. Taking over means creating the next generation if absent, which
-only one contender can do. The highest object is never deleted, so a contender that creates a number
-already used and removed finds a higher one, and withdraws. Run ids sort in the order of the runs,
-whatever the machines' clocks say: each is greater than those of all existing generations. Earlier
-objects are kept until the work of their runs has been finished or undone, so nothing is forgotten
-if a holder dies while doing that.
+Lock objects are numbered generations, `<locks>/<generation>.json`; the highest one says which
+process holds the pipeline, or that it is free. Taking over means creating the next generation if
+absent, which only one contender can do. The highest object is never deleted, so a contender that
+creates a number already used and removed finds a higher one, and withdraws. Run ids sort in the
+order of the runs, whatever the machines' clocks say, because each is greater than those of all
+existing generations. Earlier objects are kept until the work of their runs has been finished or
+undone, so nothing is forgotten if a holder dies while doing that.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class RunLock:
         if newest is None:
             raise LockedError(
                 LakeCode.LOCK_LOST,
-                f"pipeline {self.layout.pipeline}: the lock of this run was removed by a person; "
-                "run it again",
+                f"pipeline {self.layout.pipeline}: the lock of this run was removed by hand; run "
+                "it again",
             )
         # The number alone is not enough: after a manual removal of the lock another run may have
         # the same one.
@@ -86,8 +86,8 @@ class RunLock:
             self.storage.delete(entry_path(self.layout, entry.generation))
 
     def stop(self) -> None:
-        """Stop the heartbeats without releasing: an undecided run is left for the next one to
-        decide.
+        """Stop the heartbeats without releasing the lock, so that an undecided run is left for the
+        next one to decide.
         """
         self._stopped.set()
         self._thread.join()
@@ -105,13 +105,13 @@ class RunLock:
 
     def _show_life(self) -> None:
         while not self._stopped.wait(self.entry.ttl_seconds / BEATS_PER_TTL):
-            # Whatever goes wrong, the next beat may arrive; a lost lock is noticed at the commit at
-            # the latest.
+            # Whatever goes wrong, the next heartbeat may arrive; a lost lock is noticed at the
+            # commit at the latest.
             try:
                 self._write(released=False)
                 newest = newest_entry(self.storage, self.layout)
             except Exception as error:
-                logger.debug("the lock's sign of life failed: %s", error)
+                logger.debug("the lock's heartbeat failed: %s", error)
                 continue
             if newest is not None and newest.run_id != self.entry.run_id:
                 stop_by_error(self._taken_over(newest))
@@ -122,8 +122,8 @@ class RunLock:
             self.entry = replace(self.entry, beat=datetime.now(UTC), released=released)
             path = entry_path(self.layout, self.entry.generation)
             seen = self.storage.read(path)
-            # What a later holder removed must not reappear, and what another run created since is
-            # not ours.
+            # An object that a later holder removed must not reappear, and one that another run
+            # created since is not ours.
             if seen is not None and decode(seen, path).get("run_id") == self.entry.run_id:
                 self.storage.exchange(path, seen, encode(self.entry.to_body()))
 
@@ -163,7 +163,7 @@ def take_lock(
     )
     lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
     try:
-        # A store that ignores the condition only has the lock released by this write, which happens
+        # On a store that ignores the condition, this write only releases the lock, which happens
         # next anyway.
         storage.check_conditions(
             entry_path(layout, entry.generation), encode(replace(entry, released=True).to_body())
@@ -200,14 +200,14 @@ def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEnt
     won = storage.create(path, data)
     entries = lock_entries(storage, layout)
     if not entries or entries[-1].run_id != entry.run_id:
-        if won:  # so late that others came, went and cleaned up
+        if won:  # so late that other runs came, ended and cleaned up
             storage.delete(path)
         raise LockedError(
             LakeCode.LOCKED, _held(layout, entries[-1]) if entries else _just_taken(layout)
         )
     earlier = tuple(sorted(entries[:-1], key=lambda each: each.run_id))
     if earlier and earlier[-1].run_id > entry.run_id:
-        # A late contender left an id from a clock ahead of ours: our decisions would sort before
+        # A late contender left an id from a clock ahead of ours, so our decisions would sort before
         # it.
         storage.exchange(path, data, encode(replace(entry, released=True).to_body()))
         raise LockedError(LakeCode.LOCKED, _just_taken(layout))

@@ -1,5 +1,5 @@
-"""The objects of a run lock: one per generation, saying who took the pipeline and whether it was
-released.
+"""The objects of a run lock: one per generation, saying which process took the pipeline and whether
+it was released.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def lock_entries(storage: Storage, layout: Layout) -> tuple[LockEntry, ...]:
     """All generations present, in order: the last one is current."""
     while numbers := _generations(storage, layout):
         entries = [_read(storage, entry_path(layout, number)) for number in numbers]
-        if entries[-1] is not None:  # else a later one came and cleaned up
+        if entries[-1] is not None:  # otherwise a later one came and cleaned up
             return tuple(entry for entry in entries if entry is not None)
     return ()
 

@@ -1,6 +1,5 @@
-"""The pipeline of a `meltano run`.
-
-Its state id, which Meltano does not pass to plugins directly.
+"""The pipeline of a `meltano run`: its state id, which Meltano does not pass to plugins
+directly.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def state_id_of(pipeline: str) -> str:
 def pipeline_under_meltano(
     environ: Mapping[str, str], parent_arguments: Sequence[str]
 ) -> str | None:
-    """State id of the Meltano run that started this process, `:` written as `.`.
-
-    None outside a pipeline.
+    """State id of the Meltano run that started this process, `:` written as `.`; None outside a
+    pipeline.
     """
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")

@@ -83,12 +83,12 @@ class PipelineRun:
         self._claiming = False
 
     def committed_state(self) -> dict[str, Any] | None:
-        """The state last saved by a committed run or edited by a person, or None."""
+        """The state last saved by a committed run or edited by hand, or None."""
         return self.recovery.saved.value if self.recovery.saved else None
 
     @cached_property
     def starts_anew(self) -> bool:
-        """Whether a tap has no state to start from: none was saved yet, or a person emptied it
+        """Whether a tap has no state to start from: none was saved yet, or it was emptied by hand
         (`state reset`).
         """
         saved = self.committed_state()
@@ -127,17 +127,16 @@ class PipelineRun:
         if left is not None:
             raise LockedError(
                 LakeCode.LOCKED,
-                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on "
-                "from what it "
-                f"staged, which {command} would throw away; {again} after that run",
+                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run "
+                f"continues from what it staged, which {command} would throw away; {again} after "
+                "that run",
             )
 
     def write_checkpoint(
         self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]
     ) -> bool:
-        """Offer what is staged (`target`) to a later run, in case this one dies.
-
-        False if that failed.
+        """Offer what is staged (`target`) to a later run, in case this one dies; returns False if
+        that failed.
 
         `state` is the STATE that covers all of it, `resume` what the tap sent with it.
         """
@@ -213,7 +212,7 @@ class PipelineRun:
         return journal.stream_reports(commit)
 
     def _decide(self, commit: Commit) -> RunEntry:
-        """Everything up to and including the commit point."""
+        """Do everything up to and including the commit point."""
         tables = [change.table for change in commit.changes]
         if len(set(tables)) < len(tables):
             raise ConfigurationError(
@@ -229,8 +228,8 @@ class PipelineRun:
         records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
-        # Not by `same_state`: the saved state must equal the printed one down to the order of its
-        # members.
+        # Not by `same_state`, because the saved state must equal the printed one down to the order
+        # of its members.
         state = (
             None
             if commit.state is None or to_json(commit.state) == to_json(saved)
@@ -245,17 +244,15 @@ class PipelineRun:
         if entry is None:
             raise LockedError(
                 LakeCode.LOCK_LOST,
-                f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead "
-                "and undid it; "
-                "nothing of it happened, run it again",
+                f"pipeline {self.layout.pipeline}: the lock of run {self.run_id} expired and "
+                "another process undid it; nothing of it happened, run it again",
             )
         return entry
 
     @contextmanager
     def failing(self, *refusals: type[SingerSparkError]) -> Iterator[None]:
-        """Fail the run if the body raises.
-
-        For one of the `refusals`, end it without a trace instead.
+        """Fail the run if the body raises; for one of the `refusals`, end it without a trace
+        instead.
         """
         try:
             yield
@@ -271,8 +268,8 @@ class PipelineRun:
 
         Never raises.
 
-        Safe at any point: a committed run stays committed, since whoever creates the journal first
-        decides.
+        This is safe at any point: a committed run stays committed, since the first to create the
+        journal decides.
         """
         try:
             body = journal.aborted_body(self._head(), journal.FAILED, error)
@@ -294,11 +291,11 @@ class PipelineRun:
                     "Run %s is committed; the next run finishes publishing it.", self.run_id
                 )
             self._lock.release()
-            # Runs after the last commit failed too: without this, journals would pile up until a
+            # Runs after the last commit failed too, so without this, journals would pile up until a
             # run succeeds.
             self._prune(after=self._before or "")
         except SingerSparkError as failure:
-            # The run is undecided: the next start finds the lock of a dead process and rolls the
+            # The run is undecided, so the next start finds the lock of a dead process and rolls the
             # run back.
             self._lock.stop()
             logger.warning("Cleaning up after the failed run failed: %s", failure)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETIRED_LOOKED_AT = 100
-WAY_OUT = "; or give the run up: `spark-lake recover --give-up-publishing"
+WAY_OUT = "; or abandon the run: `spark-lake recover --give-up-publishing"
 Item = TypeVar("Item")
 
 
@@ -49,8 +49,8 @@ def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     Returns the published entry. If another process takes over, that one finishes the run.
 
     Raises:
-        UnpublishableError: files are gone, or another writer changed a table's log; a person must
-            decide.
+        UnpublishableError: files are gone, or another writer changed a table's log; someone must
+            decide what to do.
         StorageError: the storage failed; the next start repeats all of it.
         LockedError: another process took over.
     """
@@ -77,7 +77,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     state = None if entry.state is None else store.content()
     lock.ensure_held()
     abandoned = entry.body.get(ABANDONS, {}).get("run_id")
-    # The state is never ahead of the rows: it is saved after them, and taken back before them.
+    # The state is never ahead of the rows: it is saved after them, and reverted before them.
     if (
         abandoned
         and entry.state is not None
@@ -107,7 +107,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         )
     )
     if written and entry.state is not None and not abandoned:
-        lock.ensure_held()  # once more: a person may have restored the very state that was read
+        lock.ensure_held()  # again: someone may have restored the very state that was read
         written = store.write(entry.state, state, entry.run_id)
     if not written:
         raise LockedError(
@@ -136,8 +136,8 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
         absent = lost_files(storage, plan)
         if not absent:
             raise
-        # Files already named by a table's log belong to the table: others may have compacted and
-        # removed them since.
+        # Files already named by a table's log belong to the table; other writers may have compacted
+        # and removed them since.
         tables = {table_of_file(file.final) for file in absent}
         named = {
             each.table
@@ -158,7 +158,7 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
 
 
 def _moved(storage: Storage, published: Iterable[PublishedFile]) -> None:
-    # No file may appear before the object that tells when its rows were received.
+    # No file may appear before the object that records when its rows were received.
     for files in _in_turn(published, lambda file: not is_order(file.final)):
         each(storage, lambda file: storage.move(file.staged, file.final), files)
         storage.flush(file.final for file in files)
@@ -169,7 +169,7 @@ def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[It
 
 
 def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
-    """Check that no other process has published the run meanwhile, or given it up, which makes its
+    """Check that no other process has published the run meanwhile, or abandoned it, which makes its
     old files current.
 
     Raises:
@@ -177,18 +177,18 @@ def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) ->
     """
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase not in phases:
-        done = "published" if entry is not None and entry.phase == PUBLISHED else "given up"
+        done = "published" if entry is not None and entry.phase == PUBLISHED else "abandoned"
         raise LockedError(
             LakeCode.LOCK_LOST,
-            f"run {run_id} was {done} by another process, which took this one for dead",
+            f"run {run_id} was {done} by another process, as the lock of this one had expired",
         )
 
 
 def _mark(run_id: str) -> str:
-    """Whitespace for the state of a run that takes back another one, unique to this run.
+    """Whitespace for the state of a run that reverts another one, unique to this run.
 
-    The restored state equals the value that a suspended publisher of the other run saw: the bytes
-    must differ.
+    The restored state equals the value that a suspended publisher of the other run saw, so its
+    bytes must differ.
     """
     return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
 
@@ -200,8 +200,8 @@ def _remove_unreferenced(storage: Storage, logs: TableLogs, found: Iterable[Unre
         gone = files.files if log is None else log.forget(files)
         each(storage, storage.delete, gone)
         storage.flush_folders(gone)
-        # Only in the lake's own folder: in a table, another writer may just have created an empty
-        # one.
+        # Only in the lake's own folder, because in a table another writer may just have created an
+        # empty one.
         folders = {
             path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")
         }
@@ -235,16 +235,16 @@ def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: Run
         )
     except StorageError as failure:
         logger.warning(
-            "The index of a table was not written, the next merge makes it anew: %s", failure
+            "The index of a table was not written, the next merge rebuilds it: %s", failure
         )
 
 
 def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
-    """Remove retired files that came back: a copy inside a store may complete after its process has
-    died.
+    """Remove retired files that came back, as a copy inside a store may complete after its process
+    has died.
 
-    Only the newest files are checked: older copies ended long ago, and this bounds the cost of a
-    start.
+    Only the newest files are checked, because older copies ended long ago; this bounds the cost of
+    a start.
     """
     if storage.local:  # a rename ends with its process
         return

@@ -1,4 +1,4 @@
-"""First step of a new pipeline holder: finishing or undoing what the previous run left."""
+"""The first step of a new pipeline holder: finishing or undoing what the previous run left."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Recovery:
         finished: Run that was published here.
         rolled_back: Runs found dead before their commit.
         decided: Ids of all decided runs, newest first.
-        signed: The run that last wrote the state in a place outside the bucket: its journal proves
+        signed: The run that last wrote the state in a place outside the bucket; its journal proves
             whose place it is.
-        abandoned: For a run abandoned on request: its id, the run that took it back, why, and what
-            is lost; else None.
+        abandoned: For a run abandoned on request: its id, the run that reverted it, why, and what
+            is lost; otherwise None.
     """
 
     last: RunEntry | None
@@ -78,7 +78,7 @@ def recover(
     resume from.
 
     A state kept elsewhere is moved to the store if `may_move`; the committed run `abandoning` is
-    taken back if it can't be published.
+    reverted if it can't be published.
     """
     storage, layout = lock.storage, lock.layout
     rolled_back = tuple(
@@ -180,9 +180,9 @@ def free(
 
     Raises:
         ConfigurationError: the state is kept elsewhere, and the config does not say where.
-        StateError: the run to give up is not a committed one waiting to be published.
-        UnpublishableError: the last committed run needs a person's decision, and is not to be given
-            up.
+        StateError: the run to abandon is not a committed one waiting to be published.
+        UnpublishableError: the last committed run needs a manual decision, and should not be
+            abandoned.
         LockedError: a living run holds it, and `force` was not given.
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")

@@ -94,9 +94,8 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
-    """The committed state and the run that saved it.
-
-    Nulls if a person edited it, or there is none.
+    """The committed state and the run that saved it; nulls if it was edited by hand, or there is
+    none.
     """
     source = StateSource(store, storage, layout.pipeline)
     last = source.last
@@ -114,7 +113,7 @@ def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
 
 
 def source_of(storage: Storage, layout: Layout, state: JSON) -> RunEntry | None:
-    """The run that saved a state; None if a person edited it."""
+    """The run that saved a state; None if it was edited by hand."""
     newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
     return newest if newest is not None and same_state(newest.state, state) else None
 

@@ -56,9 +56,8 @@ def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequen
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits, given its last STATE and the streams it sent.
-
-    None to keep the saved one.
+    """The state that a run commits, given its last STATE and the streams it sent; None to keep the
+    saved one.
     """
     if saving is Saving.KEEP or value is None:
         return None
@@ -84,7 +83,7 @@ def merged_state(
 def cleared(saved: JSON | None) -> JSON | None:
     """The state from which everything is extracted; None if there is no state yet.
 
-    For another tap's own state the empty one is used, which every tap accepts.
+    For another tap's own state, the empty state is used, which every tap accepts.
     """
     if saved is None:
         return None

@@ -41,9 +41,8 @@ def check_start(
     who = f" (last committed run: {last})" if saved is not None and last else ""
     raise StateError(
         LakeCode.STATE_MOVED_ON,
-        f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing "
-        "was changed, "
-        "run tap and target again",
+        f"pipeline {pipeline}: the tap started from {read}, but the saved one is different{who}; "
+        "nothing was changed, run tap and target again",
     )
 
 
@@ -61,15 +60,13 @@ def check_resumed(
     if checkpoint is None:
         raise StateError(
             LakeCode.RESUMPTION_LOST,
-            f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged "
-            "is gone; nothing "
-            "was changed, run tap and target again, they start anew",
+            f"pipeline {pipeline}: the tap continues a run that died, but what that run staged is "
+            "gone; nothing was changed, run tap and target again, they start over",
         )
     if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
         raise StateError(
             LakeCode.RESUMPTION_LOST,
-            f"pipeline {pipeline}: the tap goes on from an older place than run "
-            f"{checkpoint.run_id} had staged; "
-            "nothing was changed, run tap and target again",
+            f"pipeline {pipeline}: the tap continues from an older place than run "
+            f"{checkpoint.run_id} had staged; nothing was changed, run tap and target again",
         )
     return checkpoint

@@ -29,7 +29,7 @@ def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None])
         SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run
             is committed.
     """
-    with run.failing(SingerSparkError):  # refused: a run that never was
+    with run.failing(SingerSparkError):  # refused: this counts as a run that never happened
         before = run.committed_state()
         after = edited(copy.deepcopy(before))
     if after is None or same_state(before, after):

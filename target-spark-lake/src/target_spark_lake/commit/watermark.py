@@ -11,7 +11,7 @@ from singer_spark.program.amounts import span_text
 
 # Below, rows may be held back on purpose (`safety_lag_seconds`).
 _IDLE_SECONDS = 3_600
-# Stricter than Python's parser: the text `20250101` may be a number of any kind.
+# Stricter than Python's parser, because the text `20250101` may be a number of any kind.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 
 
@@ -29,9 +29,8 @@ def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def lag_seconds(value: Any, now: datetime) -> float | None:
-    """Seconds that a watermark (UTC if without zone) is behind an aware moment.
-
-    None if it is not a time.
+    """Seconds that a watermark (UTC if without zone) is behind an aware moment; None if it is not a
+    time.
     """
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return None
@@ -47,8 +46,8 @@ def idle_seconds(value: Any, read_at: datetime | None, now: datetime) -> float |
     """How long a stream has had no new row: the age of its watermark, if a run that began later, at
     `read_at`, read it.
 
-    That is no lag: the lake has all that the source had. None: there may be newer rows, or the key
-    is not a time.
+    That is not a lag, because the lake has all that the source had. None: there may be newer rows,
+    or the key is not a time.
     """
     age = lag_seconds(value, now)
     return None if age is None or read_at is None or age <= (now - read_at).total_seconds() else age
@@ -67,9 +66,8 @@ def newest_row_text(age: float, idle: float | None) -> str:
 
 
 def unread_lags(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """As `lags_at`, where the run that left a state did not read all that the source had.
-
-    Else there is no lag.
+    """As `lags_at`, if the run that left a state did not read all that the source had; otherwise
+    there is no lag.
     """
     return lags_at(state, moment) if ended_early(state) else {}
 

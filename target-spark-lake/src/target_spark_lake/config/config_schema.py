@@ -52,9 +52,8 @@ CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 
 def data_root_problems(path: object) -> list[str]:
-    """Problems of the data root or of a stream's own path.
-
-    None for a value that is not a text, reported elsewhere.
+    """Problems of the data root or of a stream's own path; none for a value that is not a text,
+    which is reported elsewhere.
     """
     parts = path.strip("/").split("/") if isinstance(path, str) else [""]
     if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
@@ -66,8 +65,8 @@ def data_root_problems(path: object) -> list[str]:
 
 
 def pipeline_problems(name: object, *, local: bool) -> list[str]:
-    """Problems of the pipeline's name: in a `local` bucket, a file system takes no longer name for
-    its folders.
+    """Problems of the pipeline's name; in a `local` bucket, a file system accepts no longer name
+    for its folders.
     """
     size = len(folder_name(name)) if isinstance(name, str) and local else 0
     if size <= LONGEST_NAME:

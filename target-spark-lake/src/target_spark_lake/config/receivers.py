@@ -27,7 +27,7 @@ class Receiver:
 
     Attributes:
         url: Where to post; anyone who knows it can post there.
-        on: What it is notified of.
+        on: The outcomes of which it is notified.
     """
 
     url: str = field(repr=False)

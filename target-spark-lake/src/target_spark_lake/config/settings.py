@@ -1,6 +1,5 @@
-"""The target's settings, each declared once as an attribute with its JSON Schema.
-
-All problems are reported at once.
+"""The target's settings, each declared once as an attribute with its JSON Schema; all problems are
+reported at once.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class TargetSettings:
     path: str = _setting("string", "Data root inside the bucket.", "raw")
     pipeline: str = _setting(
         "string",
-        "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else "
+        "Name of the isolated state. Under Meltano its state id (`:` written as `.`), otherwise "
         "required.",
     )
     format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
@@ -93,7 +92,7 @@ class TargetSettings:
         enum=[*LOAD_METHODS, None],
     )
     hard_delete: bool = _setting(
-        "boolean", "Deleted rows are removed; else marked in `_sdc_deleted_at`.", False
+        "boolean", "Deleted rows are removed; otherwise marked in `_sdc_deleted_at`.", False
     )
     max_deletes_percent: float = _setting(
         "number",
@@ -117,8 +116,8 @@ class TargetSettings:
     )
     engine: str = _setting(
         "string",
-        "Who makes Parquet of records, decides merges and rewrites files: local (this process, by "
-        "Arrow), spark (Spark tasks; a cluster's executors take the load), auto: spark on a "
+        "What writes records as Parquet, decides merges and rewrites files: local (this process, "
+        "by Arrow), spark (Spark tasks; a cluster's executors take the load), auto: spark on a "
         "cluster, else local, and Spark for merges too large for this process. Rows, types and "
         "rejects are the same.",
         AUTO,
@@ -314,7 +313,7 @@ class TargetSettings:
 
     @property
     def engine_and_why(self) -> str:
-        """Who does the work, and why, for users."""
+        """What does the work, and why, for users."""
         return engine_and_why(self.engine, self.spark)
 
     @property

@@ -1,5 +1,5 @@
-"""Merging in this process: memory holds some of the keys that are compared, and some of the rows
-that are rewritten.
+"""Merging in this process: at any time, memory only holds some of the keys to compare, and some of
+the rows to rewrite.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # A million takes about 300 MB.
 KEYS_AT_ONCE = 1_000_000
-# One of so many rows is looked at to divide keys into ranges.
+# One of this many rows is examined to divide keys into ranges.
 SAMPLED = 1024
 
 
@@ -83,9 +83,8 @@ class ArrowMerge:
         return ArrowRows(self.storage)
 
     def resolve(self, conflict: Conflict) -> Verdicts:
-        """What becomes of each row.
-
-        Some ranges of keys after each other, so that memory has a bound.
+        """What becomes of each row; ranges of keys are handled one after another, so that memory is
+        bounded.
         """
         parts = [self._resolved(conflict, each) for each in self._ranges(conflict)]
         decided = pa.concat_tables(parts).sort_by(ROW_ID)
@@ -188,7 +187,7 @@ class ArrowMerge:
         )
 
     def release(self, verdicts: Verdicts) -> None:
-        """Nothing is held elsewhere."""
+        """Do nothing: nothing is held elsewhere."""
 
 
 def _counts(decided: pa.Table) -> dict[int, dict[str, int]]:

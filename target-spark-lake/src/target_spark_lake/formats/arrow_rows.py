@@ -141,9 +141,8 @@ class NumberedGroup:
         return FileStatistics(self.rows, 0, found)
 
     def stored(self, columns: Struct) -> StoredGroup | None:
-        """The row group as it is stored, to be copied into a file with these columns.
-
-        None if it must be decoded.
+        """The row group as it is stored, to be copied into a file with these columns; None if it
+        must be decoded.
         """
         file = self._file
         if file.numbered.positioned:
@@ -174,7 +173,7 @@ class NumberedGroup:
             for rows in batches(self._file.parquet, self.number, names):
                 yield rows.select(names)
             return
-        # Of a file that has none of the columns, the number of rows is all that counts.
+        # If a file has none of the columns, only its number of rows counts.
         for start in range(0, self.rows, BATCH_ROWS):
             yield pa.record_batch(
                 {ROW_ID: pa.nulls(min(BATCH_ROWS, self.rows - start), pa.int64())}

@@ -61,7 +61,7 @@ def compact(
 ) -> tuple[CompactedTable, ...]:
     """Join small files of one stream's tables, or of all, and commit.
 
-    Without any the run leaves no trace.
+    If there are none, the run leaves no trace.
 
     Returns the tables that changed; the run is ended in any case.
 

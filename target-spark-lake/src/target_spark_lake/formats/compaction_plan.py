@@ -1,9 +1,9 @@
 """Selects the files of a table to join: neighbours in age within their folder.
 
-The order of names tells which row of a key was received last, for the view of a table that keeps
+The order of names shows which row of a key was received last, for the view of a table that keeps
 every version and for later merges. A joined file is named after the newest of those that it
-replaces, so it sorts where they did. If other folders received rows in between, that is not enough:
-then its `row_order` records when its rows were received.
+replaces, so it sorts where they did. If other folders received rows in between, that is not enough,
+so its `row_order` records when its rows were received.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Join:
     Attributes:
         partition: Hive folders between the table and the files, or empty.
         files: At least two, oldest first.
-        parts: The parts of each file, which tell when its rows were received.
+        parts: The parts of each file, which show when its rows were received.
         stretches: Names of the files that rows were first in, with the same number if no other
             folder received rows in
             between.
@@ -55,8 +55,8 @@ class Join:
 
     @property
     def is_ordered_by_name(self) -> bool:
-        """Whether the name tells the age of all rows: no other folder received rows between the
-        files.
+        """Whether the name shows the age of all rows, because no other folder received rows between
+        the files.
         """
         own = all(
             parts == own_parts(file.path)

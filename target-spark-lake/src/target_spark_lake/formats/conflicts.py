@@ -46,8 +46,8 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
     """Reduce rows to the columns of the decision, under names that no user's column has.
 
     Args:
-        rows: Columns `MergeRules.columns` and `ROW_ID`; of a key that is still in the source, the
-            key alone.
+        rows: Columns `MergeRules.columns` and `ROW_ID`; for a key that is still in the source, only
+            the key.
         rules: How to decide between the rows of a key.
         side: Whose rows they are.
     """
@@ -104,9 +104,8 @@ def key_names(rules: MergeRules) -> list[str]:
 
 
 def key_codes(keys: Sequence[pa.Array]) -> pa.Array:
-    """A number from 0 for each row, the same for the same values of all columns.
-
-    NULLs are the same.
+    """A number from 0 for each row, the same for the same values of all columns; NULLs are the
+    same.
     """
     return reduce(_paired, map(_code, keys))
 
@@ -177,9 +176,8 @@ def _keyless(rows: pa.Table, rules: MergeRules) -> pa.Array:
 
 
 def _taking_part(rows: pa.Table, rules: MergeRules) -> pa.Array | None:
-    """The rows of the run, and those of the table with the same keys or that are deleted.
-
-    None: all rows.
+    """The rows of the run, and the rows of the table that have the same keys or are deleted; None:
+    all rows.
     """
     side = _whole(rows, SIDE)
     own = pc.not_equal(side, PRESENT)
@@ -247,9 +245,8 @@ def _inherited(
 ) -> pa.Array:
     """The age of each row, from 0 for the oldest.
 
-    Certain rows are as new as the newest of their key before them.
-
-    These are deletes without a cursor, and rows committed late: their database holds no newer ones.
+    Deletes without a cursor, and rows committed late, are as new as the newest row of their key
+    before them, because their database holds no newer ones.
     """
     version, row_id = _whole(rows, "version"), _whole(rows, ROW_ID)
     if not rules.versions:
@@ -261,7 +258,8 @@ def _inherited(
     ages = reduce(_ranked, map(_rank, [version, *cursors]))
     if not rules.cursor or not (rules.deletes or rules.late):
         return ages
-    # The greatest age of a key's rows so far, itself left out, in the order in which they came.
+    # The greatest age of a key's rows so far, excluding the row itself, in the order in which they
+    # came.
     most = pc.add(pc.max(ages), 1) if len(ages) else 1
     both = pa.table({"group": groups, "row_id": row_id})
     came = pc.sort_indices(both, [("group", "ascending"), ("row_id", "ascending")])

@@ -90,15 +90,15 @@ def _check_files(log: TableLog, table: str, record: TableRecord, files: Iterable
             raise ConfigurationError(
                 LakeCode.NOT_CONVERTIBLE,
                 f"stream {record.stream}: {path} lies in other hive folders than partition_by "
-                "says, which can't be "
-                "converted; move it away, or load the stream anew with load_method overwrite",
+                "says, which can't be converted; move it away, or load the stream again with "
+                "load_method overwrite",
             )
         if other := log.other_columns(record, path):
             raise SchemaError(
                 LakeCode.NOT_CONVERTIBLE,
                 f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type "
-                "than in the table; "
-                "load the stream anew with load_method overwrite before it is converted",
+                "than in the table; load the stream again with load_method overwrite before it is "
+                "converted",
             )
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:

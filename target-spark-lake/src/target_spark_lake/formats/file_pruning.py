@@ -116,7 +116,7 @@ def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
 
 
 def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileStatistics]) -> None:
-    """Final check of keys: invalid records were refused before, but adopted files are not checked
+    """Check keys once more: invalid records were refused before, but adopted files are not checked
     row by row.
     """
     for each in staged:

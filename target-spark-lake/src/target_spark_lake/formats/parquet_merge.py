@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("target-spark-lake")
 
 # Merges that compare more keys are made by Spark, unless the engine is chosen. A million takes
-# about 300 MB here, and three million a third of the time that Spark takes with its start.
+# about 300 MB here; three million take a third of the time that Spark takes, including its start.
 KEYS_IN_PROCESS = 2_000_000
 
 
@@ -69,7 +69,7 @@ class _Merge:
 
     @cached_property
     def _engine(self) -> MergeEngine:
-        """Who decides and rewrites."""
+        """What decides and rewrites."""
         keys, settings, stream = (
             self._compared_keys,
             self._writer.settings,
@@ -78,7 +78,7 @@ class _Merge:
         storage = self._writer.run.storage
         by_spark, why = settings.by_spark, settings.engine_and_why
         if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
-            # PySpark asks for it where Python runs in tasks.
+            # PySpark requires it if Python runs in tasks.
             by_spark = find_spec("pandas") is not None
             why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
             why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
@@ -259,9 +259,8 @@ class _Merge:
 
 
 def _columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
-    """The table's columns.
-
-    Without metadata, the columns of mark and version are added as soon as one is needed.
+    """The table's columns; without metadata, the columns of mark and version are added as soon as
+    one is needed.
     """
     may_mark = rules.deletes or rules.activated is not None or load.present is not None
     needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}

@@ -1,9 +1,9 @@
-"""Rows that a tap sent again although the table has them: they are left out of a table that keeps
+"""Rows that a tap sent again although the table has them; they are left out of a table that keeps
 every version.
 
 A tap that finds rows committed late without a snapshot reads some keys again, and may not know
-which of their rows it has sent. It says from which replication key on, and rows from there on are
-compared by their whole content.
+which of their rows it has sent. It reports the replication key from which that may be so, and rows
+from there on are compared by their whole content.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def without_repeated(
 ) -> tuple[StagedFile, ...]:
     """The staged files without rows that the table has already, or that the run has sent before.
 
-    Of identical rows without a key, as many are left out as the table has.
+    As many of several identical rows without a key are left out as the table has.
 
     Raises:
         StorageError: a file can't be read or written.
@@ -156,9 +156,8 @@ class _Comparison:
         return self._key in rows.schema.names
 
     def _groups(self, file: StagedFile, *, every: bool = False) -> Iterator[pa.RecordBatch]:
-        """The row groups of a file with the table's columns.
-
-        Unless it is to be `every`, those that may be compared.
+        """The row groups of a file with the table's columns: those that may be compared, or `every`
+        one.
         """
         columns = columns_inside(self._columns, file)
         try:
@@ -197,9 +196,8 @@ class _Comparison:
             return False
 
     def _bound(self, kind: pa.DataType) -> pa.Scalar | None:
-        """The lowest key that is compared, as a value of the key's column.
-
-        None if that can't hold it.
+        """The lowest key that is compared, as a value of the key's column; None if that can't hold
+        it.
         """
         since = self._schema.sent_since
         try:

@@ -3,11 +3,9 @@ Spark's tasks.
 
 Row groups without changed rows are copied as they are stored; only the others are decoded.
 
-Values that rows of the run take from earlier rows of their keys: what a delete, an update or the
-stream lacks.
-
-The same functions run over all such rows in this process, and in Spark's tasks over those of some
-keys.
+Rows of the run also take values from earlier rows of their keys: what a delete, an update or the
+stream lacks. The same functions run over all such rows in this process, and in Spark's tasks over
+those of some keys.
 """
 
 from __future__ import annotations
@@ -66,9 +64,8 @@ def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.
 
 
 def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Rows with unchanged columns, filled from the newest row of the key that has a value for them.
-
-    A delete gets all values that it lacks.
+    """Rows with unchanged columns, filled from the newest row of the key that has a value for them;
+    a delete gets all values that it lacks.
     """
     own = {*keys, *METADATA_COLUMNS, UNCHANGED, ROW_ID}
     is_delete = pc.is_valid(lacking[DELETED_AT])
@@ -94,9 +91,8 @@ def filled_in(
 
 
 def _newest(rows: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each row the number of the newest row `before` with the same key.
-
-    NULL if there is none.
+    """For each row, the number of the newest row `before` with the same key; NULL if there is
+    none.
     """
     both = [
         pa.chunked_array([*rows[name].chunks, *before[name].chunks]).combine_chunks()
@@ -236,9 +232,8 @@ def _new_rows(
 
 
 def _stored_alike(file: NumberedFile, rewrite: Rewrite) -> Struct | None:
-    """The columns inside new files for this file's rows.
-
-    None if its folders are not those of the new files.
+    """The columns inside new files for this file's rows; None if its folders are not those of the
+    new files.
     """
     if rewrite.partitioning is None:
         return rewrite.columns
@@ -297,9 +292,8 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that stay, marked if they are to be.
-
-        Those with the `wanted` verdicts are set aside.
+        """The rows that stay, marked if necessary; those with the `wanted` verdicts are set
+        aside.
         """
         verdicts = self.put_aside(rows, set_aside, wanted)
         if verdicts is None:
@@ -324,9 +318,8 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> pa.Array | None:
-        """Set aside the rows with the `wanted` verdicts.
-
-        Returns the verdict on each row, None if there is none.
+        """Set aside the rows with the `wanted` verdicts; returns the verdict on each row, None if
+        there is none.
         """
         bounds = pc.min_max(rows.column(ROW_ID)).as_py()
         decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)

@@ -21,7 +21,7 @@ from singer_spark.core.metadata_columns import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# A file has fewer rows than this: the bits of a row id above these are the number of its file.
+# A file has fewer rows than this; the higher bits of a row id are the number of its file.
 ROW_BITS = 32
 ROW_ID = "_spark_lake_row_id"
 VERDICT = "_spark_lake_verdict"

@@ -187,7 +187,7 @@ class SparkMerge:
         known = F.broadcast(sent_rows(self.session, columns))
         own = verdicts.select(_number(ROW_ID), ROW_ID, VERDICT)
         taken = verdicts.where(F.col(TAKER).isNotNull()).select(_number(TAKER), ROW_ID, VERDICT)
-        # A row that completes one of its own file is there twice, which changes nothing.
+        # A row that completes another one in its own file is there twice, which changes nothing.
         return own.unionByName(taken).join(known, _NUMBER).select(_TASK, ROW_ID, VERDICT)
 
     def release(self, verdicts: Verdicts) -> None:
@@ -268,9 +268,8 @@ def _rewritten(
     scratch: Path,
     attempt: str,
 ) -> list[StagedFile]:
-    """Rewrite the files of the tasks whose numbers and verdicts these are.
-
-    Where Spark can, of one.
+    """Rewrite the files of the tasks whose numbers and verdicts these are; of one task, if Spark
+    can ensure that.
     """
     found = list(batches)
     if not found:

@@ -1,6 +1,5 @@
-"""The ranges of a run's keys, and whether one occurs twice.
-
-Read by Arrow from the key columns alone.
+"""The ranges of a run's keys, and whether one occurs twice, read by Arrow from the key columns
+alone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 If that has a log of its own, files are made as for plain Parquet, and the log says which ones
 count.
 
-Changes of plain Parquet tables: sets of files to add and files to remove.
-
-Whatever the load method, all files of a table share one schema afterwards.
+Changes of plain Parquet tables are sets of files to add and files to remove. Whatever the load
+method, all files of a table share one schema afterwards.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _uniform_change(
     stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
     if stay:
         logger.info(
-            "stream %s: %d file(s) of %s are incoming to its new columns", stream, len(stay), table
+            "stream %s: %d file(s) of %s are rewritten to its new columns", stream, len(stay), table
         )
     replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(
         table, stay
@@ -139,7 +138,7 @@ def _uniform_change(
 def _in_order(
     run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
 ) -> Iterator[StagedFile]:
-    """The rewritten files, with a `row_order` if the names of the old ones don't tell the order of
+    """The rewritten files, with a `row_order` if the names of the old ones don't show the order of
     rows.
     """
     parts = read_parts(run.storage, run.layout, table, stay)
@@ -156,9 +155,8 @@ def _rewriter(
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    """The changes of a stream's tables, in the format of the settings.
-
-    Touches nothing that readers can see.
+    """The changes of a stream's tables, in the format of the settings; touches nothing that readers
+    can see.
 
     Raises:
         RecordError: a key is NULL.
@@ -223,7 +221,6 @@ def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str
     if record is not None:
         raise StorageError(
             LakeCode.TABLE_LOG_GONE,
-            f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its "
-            "folder and its "
-            f"record {run.layout.table_record(change.table)}",
+            f"{log.missing_message(change.stream, change.table)}; or, to load it again, remove its "
+            f"folder and its record {run.layout.table_record(change.table)}",
         )

@@ -1,9 +1,7 @@
-"""Joining of files of one table, for `spark-lake compact` and for runs that find many small
-files.
+"""Joining of files of one table, for `spark-lake compact` and for runs that find many small files.
 
-Writes the rows of several files into fewer, in order: streamed by Arrow, without a JVM.
-
-Memory holds one row group being read and one being written, whatever the size of the table.
+Arrow streams the rows of several files into fewer files, in order and without a JVM. Memory holds
+one row group being read and one being written, whatever the size of the table.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class FileJoiner:
 
     `scratch` is an unused local folder.
 
-    With `may_drop`, columns missing from the table are left out; else such a file is refused.
+    With `may_drop`, columns missing from the table are left out; otherwise such a file is refused.
     """
 
     storage: Storage
@@ -69,9 +67,8 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stage the new files in a folder of this name.
-
-        All but the last have at least half of the target size.
+        """Stage the new files in a folder of this name; all but the last have at least half of the
+        target size.
         """
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         what = join.files[0].path
@@ -105,9 +102,8 @@ class FileJoiner:
     def _written(
         self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str
     ) -> Iterator[StagedFile]:
-        """Write at least one file.
-
-        A file ends before a further row group would make it too large.
+        """Write at least one file; a file ends before a further row group would make it too
+        large.
         """
         location = StagingLocation.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
@@ -192,9 +188,8 @@ def joins_of(
     files: Sequence[FileInfo],
     share: int,
 ) -> list[Join]:
-    """The possible joins of a table's files (`planned_joins`).
-
-    In a partitioned table only files in proper folders.
+    """The possible joins of a table's files (`planned_joins`); in a partitioned table, only of
+    files in proper folders.
     """
     wanted = folder_names(record.partition_by)
     files = [

@@ -58,9 +58,8 @@ class Vacuumed:
 
     @property
     def of_the_run(self) -> tuple[Unreferenced, ...]:
-        """All that the journal names.
-
-        Batches that no run took are removed at the end of any run.
+        """All that the journal names; batches that no run took are removed at the end of any
+        run.
         """
         return tuple(
             found

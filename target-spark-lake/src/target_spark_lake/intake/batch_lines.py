@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 22
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
 _BOM = b"\xef\xbb\xbf"
-# Of many blank lines at once one match.
+# Many adjacent blank lines make one match.
 _BLANK = re.compile(rb"(?m)^(?:[ \t\r]*\n)+")
 MEGABYTE = 1 << 20
-# What a compressed file may expand to by default: many times its size, or so many megabytes if that
-# is more.
+# What a compressed file may expand to by default: this many times its size, or this many megabytes
+# if that is more.
 LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 
 
 def json_lines(
     batch: BatchMessage, file: BatchFile, location: BatchLocation, most_mb: int | None = None
 ) -> Iterator[RecordLines]:
-    """The records of a file of JSON lines; a compressed one may expand to so many megabytes.
+    """The records of a file of JSON lines; a compressed one may expand to this many megabytes.
 
     Raises:
         ProtocolError: it is incomplete, not a file of lines, or its number of records differs from
@@ -63,9 +63,8 @@ def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
 
 
 def frame_members(batch: BatchMessage) -> dict[str, str]:
-    """Members of a RECORD line that a BATCH message sets for all its records.
-
-    Names and JSON texts.
+    """Members of a RECORD line that a BATCH message sets for all its records: names and JSON
+    texts.
     """
     members = {"time_extracted": batch.time_extracted, "version": batch.version}
     return {
@@ -118,7 +117,7 @@ def _pieces(
                 LakeCode.BATCH_FILE_DAMAGED,
                 f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl",
             )
-        # Decided by its bytes: singer-sdk compresses whatever its message says.
+        # Decided by its bytes, because singer-sdk compresses regardless of what its message says.
         is_compressed = magic.startswith(GZIP_MAGIC)
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_compressed else file
         likely = max(location.size * LIKELY_EXPANSION, LIKELY_EXPANDED_MB * MEGABYTE)

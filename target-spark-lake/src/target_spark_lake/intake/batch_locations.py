@@ -2,8 +2,8 @@
 removed.
 
 Files that no run took are removed a day after their tap wrote the last of them. A run moves or
-reads a file as soon as a message names it. So no checkpoint or living run needs the files still
-here: they belong to a living tap, unless nothing new has come from it for a day.
+reads a file as soon as a message names it, so no checkpoint or living run needs the files that are
+still here. They belong to a living tap, unless nothing new has come from it for a day.
 """
 
 from __future__ import annotations
@@ -182,9 +182,8 @@ def forgotten_batches(
 
 
 def storage_time(storage: Storage, layout: Layout) -> float | None:
-    """Time of the last heartbeat of a pipeline holder by the storage's clock.
-
-    None if the storage gives no times.
+    """Time of the last heartbeat of a pipeline holder by the storage's clock; None if the storage
+    gives no times.
     """
     return max(
         (file.modified for file in storage.list(layout.locks) if file.modified is not None),

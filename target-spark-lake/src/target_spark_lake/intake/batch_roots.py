@@ -1,6 +1,5 @@
-"""The setting `batch_roots`: where BATCH messages may name files.
-
-Nothing is read from elsewhere.
+"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class BatchRoots:
         """The locations that a name may mean, the likelier first, and the error to raise if no file
         is at any of them.
 
-        There is such an error if one reading of the name is not allowed: it must not reveal whether
-        a file is there.
+        There is such an error if one reading of the name is not allowed, because that reading must
+        not reveal whether a file is there.
 
         Raises:
             ProtocolError: no reading of the name leads to an allowed location.

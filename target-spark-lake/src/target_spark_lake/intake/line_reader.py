@@ -57,9 +57,8 @@ class LineReader(GenericSingerReader[bytes]):
     def process_lines(
         self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]
     ) -> Counter[str]:
-        """Read a binary or text stream, by default standard input, to its end.
-
-        `callbacks` go by message type.
+        """Read a binary or text stream, by default standard input, to its end; `callbacks` are by
+        message type.
         """
         counts: Counter[str] = Counter()
         unknown: set[str] = set()

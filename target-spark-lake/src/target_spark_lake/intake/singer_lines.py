@@ -164,7 +164,7 @@ class LineRouter:
             return Message(kind, message, self._next_line)
         stream = _record_stream(message, self._next_line)
         match = _HEAD.match(stripped)
-        # A stream that is named once more behind the record is this line's alone.
+        # If the stream is named again after the record, that applies to this line only.
         if (
             match
             and match[0] not in self._heads
@@ -220,9 +220,8 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
 
 
 def _stream_of_long(line: bytes) -> str | None:
-    """The stream of a RECORD line that is too long to be parsed more than once.
-
-    None for any other line.
+    """The stream of a RECORD line that is too long to be parsed more than once; None for any other
+    line.
     """
     if len(line) < LONG_LINE or not line.endswith(b"\n") or (head := _HEAD.match(line)) is None:
         return None
@@ -233,9 +232,8 @@ def _stream_of_long(line: bytes) -> str | None:
 
 
 def _head_of_deep(line: bytes) -> dict[str, Any] | None:
-    """A RECORD line that is nested too deeply to be parsed, without its record.
-
-    None for any other line.
+    """A RECORD line that is nested too deeply to be parsed, without its record; None for any other
+    line.
     """
     head = _HEAD.match(line)
     try:

@@ -35,7 +35,7 @@ def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> in
 def pieces(path: Path) -> Iterator[bytes]:
     """Pieces of whole lines of a spooled file."""
     with path.open("rb") as lines:
-        # Whoever takes a piece is the only one to hold it.
+        # A piece is held only by the code that takes it.
         yield from iter(lambda: lines.read(PIECE_BYTES) + lines.readline(), b"")
 
 
@@ -90,9 +90,8 @@ class SpooledBatch:
             self._file = None
 
     def location_of(self, line: bytes) -> str | None:
-        """Where a line first occurred, in words: in the input or a batch file.
-
-        Scans the file, so only for errors.
+        """Where a line first occurred, in words: in the input or a batch file; scans the file, so
+        only for errors.
         """
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:

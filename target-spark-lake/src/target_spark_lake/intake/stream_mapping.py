@@ -108,7 +108,7 @@ class StreamMapping:
         return [each.stream_alias for each in self._mapper.stream_maps.get(stream, [])]
 
     def alias_to_come(self, stream: str) -> str:
-        """The name that a stream will be mapped to, of which no SCHEMA came yet."""
+        """The name that a stream will be mapped to, if no SCHEMA of it came yet."""
         mapped = self._mapper.stream_maps_dict.get(stream)
         alias = mapped.get("__alias__") if isinstance(mapped, Mapping) else None
         return alias if isinstance(alias, str) else stream

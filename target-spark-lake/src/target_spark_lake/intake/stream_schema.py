@@ -43,19 +43,18 @@ class StreamSchema:
         load_method: From option, annotation, replication method or setting, in this order.
         extent: `full` or `delta` if the tap declares it.
         cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last
-            received is.
+            one received is.
         hard_delete: Whether deleted rows are removed rather than marked.
         bookmark_properties: As sent by the tap.
         partition_by: As given in the settings.
         late_rows: Whether the records that follow were committed late.
         numbers: Names of cursor columns with numbers at the source, whatever their type in the
             lake.
-        keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark
-            they would look like
-            any others, so the mark's column is not optional metadata.
+        keeps_deletes: Whether deletes reported by the tap are rows of the lake. Without their mark
+            they would look like any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is resolved.
-        is_replaced: Whether this run replaces the table, whatever its load method does else.
-        sent_since: The replication key from which on the table may have rows that are sent again;
+        is_replaced: Whether this run replaces the table, whatever its load method does otherwise.
+        sent_since: The replication key from which the table may have rows that are sent again;
             None: it has none.
     """
 
@@ -104,9 +103,8 @@ class StreamSchema:
 
     @property
     def drops_stale(self) -> bool:
-        """Whether rows with keys missing from a whole stream are removed.
-
-        Also true for our log-based streams.
+        """Whether rows with keys missing from a whole stream are removed; also true for our
+        log-based streams.
         """
         return self.method.drops_stale or (
             self.merges and self.schema.get("x-replication-method") == "LOG_BASED"
@@ -305,7 +303,7 @@ def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(
         name is None or isinstance(name, str) for name in names
     ):
-        # They tell a delta from a whole table, so nothing is guessed about them.
+        # They distinguish a delta from a whole table, so nothing is guessed about them.
         raise ProtocolError(
             LakeCode.SCHEMA_MESSAGE,
             f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names",

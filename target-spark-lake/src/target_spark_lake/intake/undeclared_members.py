@@ -14,9 +14,8 @@ SHOWN = 10
 
 
 def undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
-    """Names of undeclared members in the first of these records, for display.
-
-    Empty if there are none.
+    """Names of undeclared members in the first of these records, for display; empty if there are
+    none.
     """
     found: dict[str, None] = {}
     first = lines.data[: LOOKED_AT * LONG_LINE].split(b"\n", LOOKED_AT)[:LOOKED_AT]

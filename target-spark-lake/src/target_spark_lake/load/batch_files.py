@@ -150,7 +150,7 @@ class BatchFiles:
         return FoundFile(file.shown, location, judgement)
 
     def _log_reason(self, stream: str, files: Sequence[FoundFile]) -> None:
-        """Say once a stream why its files do not become the table's as they are."""
+        """Log, once for each stream, why its files do not become the table's as they are."""
         for each in files:
             way, reason = each.judgement.way, each.judgement.reason
             if reason and (stream, way) not in self._explained:

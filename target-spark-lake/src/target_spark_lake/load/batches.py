@@ -37,7 +37,7 @@ STRETCH = 2
 # This many open batches are worth staging even if small: with many tables the first are staged
 # while the last are read.
 MANY_OPEN = 8
-# Of so many SCHEMAs of a stream at once the lines share a batch.
+# Lines under at most this many SCHEMAs of a stream share a batch.
 MOST_KNOWN = 16
 
 
@@ -100,13 +100,12 @@ class Batches:
         self.adopted = streams
         for name, stream in streams.items():
             if self._quarantine is not None:
-                example = "it was rejected by the run that died, --no-resume begins anew"
+                example = "it was rejected by the run that died, --no-resume starts over"
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def restart(self, stream: str) -> None:
-        """Drop what was adopted of a stream.
-
-        ProtocolError: some of the stream has arrived already.
+        """Drop what was adopted of a stream; ProtocolError: some of the stream has arrived
+        already.
         """
         if stream in self.sinks:
             raise ProtocolError(
@@ -171,7 +170,7 @@ class Batches:
         return sink.schema
 
     def _check_history(self, schema: StreamSchema, table: str) -> None:
-        """Refuse a stream whose table is to be another one's history, or the reverse."""
+        """Refuse a stream whose table would be another one's history, or the reverse."""
         streams = [*((sink.schema, sink.table) for sink in self.sinks.values()), (schema, table)]
         histories = {
             f"{location}{HISTORY}": each for each, location in streams if each.method.has_history
@@ -187,9 +186,8 @@ class Batches:
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:
-        """Continue a stream under another SCHEMA.
-
-        Its batch goes on if the two can be staged together.
+        """Continue a stream under another SCHEMA; its batch continues if the two can be staged
+        together.
         """
         known = next((resolved for came, resolved in sink.known if came == schema), None)
         if known is None or sink.resolved is None:
@@ -224,7 +222,7 @@ class Batches:
         return sink.resolved
 
     def check(self, sink: StreamSink) -> None:
-        """Check a stream without records against its table, if it asks for another one than the
+        """Check a stream without records against its table, if it requires another one than the
         last run did.
 
         Raises:
@@ -255,7 +253,7 @@ class Batches:
         if stream in self.skipped:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
-                f"{what} of stream {stream}, which the tap had given up",
+                f"{what} of stream {stream}, which the tap had abandoned",
             )
         return sink
 

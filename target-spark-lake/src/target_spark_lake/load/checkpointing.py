@@ -1,7 +1,5 @@
-"""A run's checkpoints: when batches are cut at STATE messages, and which STATE covers all that is
-staged.
-
-Also what a resuming run may take over, and under which settings.
+"""A run's checkpoints: when batches are cut at STATE messages, which STATE covers all that is
+staged, and what a resuming run may take over under which settings.
 """
 
 from __future__ import annotations
@@ -62,8 +60,8 @@ class Remembered:
         resume: What the tap sent with it for a run that resumes from there.
         batches: Number of batches of each stream before the STATE.
         waiting: Those of them not staged yet.
-        skipped: Streams that the tap had given up on, which are left out.
-        adopted: What of a dead run's streams was still used.
+        skipped: Streams that the tap had abandoned, which are left out.
+        adopted: What was still used of a dead run's streams.
     """
 
     state: JSON
@@ -214,8 +212,8 @@ def adopt(
         raise StateError(
             LakeCode.RESUMPTION_LOST,
             f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the "
-            "rows that it staged "
-            "can't be used; nothing was changed, run tap and target again, they start anew",
+            "rows that it staged can't be used; nothing was changed, run tap and target again, "
+            "they start over",
         )
     streams = staged_streams(checkpoint)
     logger.info(

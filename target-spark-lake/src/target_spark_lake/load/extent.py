@@ -30,7 +30,7 @@ logger = logging.getLogger("target-spark-lake")
 
 @dataclass(frozen=True)
 class Extents:
-    """What distinguishes whole streams from deltas: our tap declares it, for other taps bookmarks
+    """What distinguishes whole streams from deltas: our tap declares it; for other taps, bookmarks
     decide.
 
     Attributes:
@@ -72,7 +72,7 @@ class Extents:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
         # A stream that has a start value is as whole as it ever is in a full run, which the user
-        # asked for.
+        # requested.
         reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return
@@ -143,7 +143,7 @@ class WholeStreams:
     extents: Extents
 
     def may_change(self, sink: StreamSink) -> bool:
-        """Whether a stream's table may change although no record of it latest."""
+        """Whether a stream's table may change although no record of it came."""
         schema = sink.schema
         return (
             schema.method.replaces

@@ -21,10 +21,11 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class LeftOut:
-    """The streams that this target can't load, and what the tap says of those that may be left out.
+    """The streams that this target can't load, and what the tap says about those that may be left
+    out.
 
-    Without `on_stream_error: skip` these are strangers: no setting of the tap names them, and they
-    never arrived.
+    Without `on_stream_error: skip`, only strangers may be: no setting of the tap names them, and
+    they never arrived.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun) -> None:
@@ -50,7 +51,9 @@ class LeftOut:
 
     @contextmanager
     def or_raise(self, stream: object) -> Iterator[None]:
-        """Leave a stream out whose SCHEMA can't be loaded, if it may be; else raise the error."""
+        """Leave out a stream whose SCHEMA can't be loaded, if that is allowed; otherwise raise the
+        error.
+        """
         try:
             yield
         except (ConfigurationError, SchemaError) as error:
@@ -59,11 +62,11 @@ class LeftOut:
             ):
                 raise
             self.reasons[stream] = str(error)
-            logger.error("%s; it is left out, the other streams go on (on_stream_error)", error)
+            logger.error("%s; it is left out, the other streams continue (on_stream_error)", error)
 
     def check_skipped(self, streams: Iterable[str]) -> None:
-        """Raise SourceError if the tap skipped a stream, as one that never arrived, that did arrive
-        before.
+        """Raise SourceError if the tap skipped a stream as one that never arrived, although it did
+        arrive before.
         """
         arrived = (
             []
@@ -74,13 +77,12 @@ class LeftOut:
             raise SourceError(
                 LakeCode.KNOWN_STREAM_SKIPPED,
                 f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its "
-                "own log says why, and "
-                "it arrived before; nothing was published: mend that, or set the tap's "
-                "on_stream_error to skip",
+                "own log says why, and it arrived before; nothing was published: fix that, or set "
+                "the tap's on_stream_error to skip",
             )
 
     def without(self, value: JSON | None, saved: Mapping[str, Any] | None) -> JSON | None:
-        """The run's last state with the bookmarks that the streams left out had before."""
+        """The run's last state, with the former bookmarks of the streams that were left out."""
         bookmarks = value.get("bookmarks") if value is not None else None
         if value is None or not isinstance(bookmarks, dict) or not self.reasons:
             return value

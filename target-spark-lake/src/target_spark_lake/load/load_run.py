@@ -1,4 +1,6 @@
-"""A run of the target: messages in, batches staged in the background, one commit at the end."""
+"""A run of the target: it takes in messages, stages batches in the background, and makes one commit
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class ClosedOutputError(SingerSparkError):
 
 
 class EmptyInputError(SingerSparkError):
-    """The tap sent nothing at all; its own log says why, so it is no error of the target's own."""
+    """The tap sent nothing at all; its own log says why, so this is not an error of the target's
+    own.
+    """
 
 
 class TapFailedError(SingerSparkError):
@@ -122,9 +126,8 @@ class LoadRun:
         notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
-        """Raise the error of a background batch, if one failed.
-
-        Also where checkpoints are written.
+        """Raise the error of a background batch, if one failed; checkpoints are also written
+        here.
         """
         self._pool.check()
         if self._checkpointing is not None:
@@ -148,8 +151,8 @@ class LoadRun:
         self._end_earlier(message)
 
     def _end_earlier(self, message: JSON) -> None:
-        """Show the stream before as done: a tap that announces itself sends one after the other,
-        but for its log.
+        """Show the previous stream as done: a tap that announces itself sends one after the other,
+        except from a database's log.
         """
         if self._announced and message["schema"].get("x-replication-method") != "LOG_BASED":
             if self._current not in (None, message["stream"]):
@@ -206,8 +209,8 @@ class LoadRun:
             self._checkpointing.state(value, resume)
 
     def _refuse_after_end(self, what: str) -> None:
-        """Refuse messages after the tap's last STATE: that state would be saved without covering
-        them.
+        """Refuse messages after the tap's last STATE, because that state would be saved without
+        covering them.
         """
         if self._complete:
             raise ProtocolError(
@@ -218,7 +221,7 @@ class LoadRun:
             )
 
     def _skip(self, streams: object) -> None:
-        """Skip streams that the tap gave up on: their tables and bookmarks stay as they were."""
+        """Skip streams that the tap gave up on; their tables and bookmarks stay as they were."""
         new = (
             [each for each in streams if each not in self._batches.skipped]
             if isinstance(streams, list)
@@ -296,7 +299,8 @@ class LoadRun:
         try:
             changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
         except ShrunkTableError:
-            # Else the next run would go on from these rows, even if the source is whole again.
+            # Otherwise the next run would continue from these rows, even if the source is whole
+            # again.
             self._run.checkpoint.discard()
             raise
         self._pool.close()
@@ -356,7 +360,7 @@ class LoadRun:
                     )
 
     def _root(self, error: BaseException) -> BaseException:
-        """The tap's own error where the input ended because of it, else the error itself."""
+        """The tap's own error if the input ended because of it, otherwise the error itself."""
         if isinstance(error, DeadTapError | EmptyInputError):
             reason = take_failure(
                 self._run.storage, self._run.layout.pipeline, os.environ, self._began
@@ -405,9 +409,8 @@ class LoadRun:
             )
 
     def _extents(self, streams: Collection[str] | None = None) -> Extents:
-        """The known extents of the streams.
-
-        Without `streams`, of all of the run while more may come.
+        """The known extents of the streams; without `streams`, of all streams of the run while more
+        may come.
         """
         return Extents(
             None if self._run.starts_anew else self._run.committed_state(), self._state, streams

@@ -46,7 +46,7 @@ logger = logging.getLogger("target-spark-lake")
 
 @dataclass(frozen=True)
 class _Notice:
-    """One message: each receiver gets it by the first of its outcomes that the receiver wants, if
+    """One message; each receiver gets it for the first of its outcomes that the receiver wants, if
     any.
     """
 
@@ -142,9 +142,8 @@ def _lag(
     *,
     has_failed: bool = False,
 ) -> list[_Notice]:
-    """A notice of the lags that passed the bound since the run before.
-
-    Of those only, so that it is sent once.
+    """A notice of the lags that passed the bound since the run before, and only of those, so that
+    it is sent once.
     """
     if max_minutes is None or not _wants(receivers, LAG):
         return []
@@ -185,7 +184,7 @@ def without_values(reason: str) -> str:
     """A failure's reason without the values of records: receivers may not be allowed to read the
     data.
     """
-    # What 0.1.0 wrote has no code.
+    # Reasons written by version 0.1.0 have no code.
     of_tap = reason.removeprefix(f"{LakeCode.TAP_FAILED} ").startswith(TAP_FAILED)
     found = (_TAP_QUOTING if of_tap else _QUOTING).search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
@@ -223,7 +222,7 @@ def _notify(
             what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(
                 outcome, f"that a run {outcome}"
             )
-            logger.warning("notify: %s was not told %s: %s", receiver.location, what, problem)
+            logger.warning("notify: %s was not notified %s: %s", receiver.location, what, problem)
 
 
 def _content(run: PipelineRun, notice: _Notice, run_id: str | None) -> JSON:
@@ -248,9 +247,8 @@ def _failure_before(run: PipelineRun) -> str | None:
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
-    """The first of these that is a run of the target.
-
-    Failures of `spark-lake` are seen by its caller.
+    """The first of these that is a run of the target; failures of `spark-lake` are seen by its
+    caller.
     """
     try:
         entries = (read_entry(run.storage, run.layout.runs, run_id) for run_id in run_ids)

@@ -105,8 +105,8 @@ class StreamSink:
         folder: Where its batches are staged, relative to the bucket; empty before the first.
         changes: How the stream's columns and key differ from those of its table before the run, in
             words.
-        is_checked: The stream is only checked against its table, which stays: it has no record so
-            far.
+        is_checked: The stream is only checked against its table, which stays, because it has no
+            record so far.
     """
 
     schema: StreamSchema
@@ -149,9 +149,8 @@ class StreamSink:
 
     @property
     def variant(self) -> int:
-        """The index of the last SCHEMA among the `known` ones.
-
-        Their number if it is none of them.
+        """The index of the last SCHEMA among the `known` ones; their number if it is none of
+        them.
         """
         indexes = (
             number for number, (schema, _) in enumerate(self.known) if schema == self.announced

@@ -125,9 +125,8 @@ class KeyBatches:
         return keys is not None and not keys.are_useless
 
     def of(self, stream: str) -> PresentKeys | None:
-        """A stream's present keys, waiting for their batches.
-
-        None if the run does not send them.
+        """A stream's present keys, waiting for their batches; None if the run does not send
+        them.
         """
         keys = self._of(stream)
         if keys is None or keys.are_useless:

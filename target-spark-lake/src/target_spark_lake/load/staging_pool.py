@@ -1,7 +1,4 @@
-"""Batches are staged in the background while the input is read.
-
-A few at a time, with few waiting.
-"""
+"""Stages batches in the background while the input is read: a few at a time, with few waiting."""
 
 from __future__ import annotations
 
@@ -88,9 +85,8 @@ class StagingPool:
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Start nothing more.
-
-        Running jobs may finish in the background, and remove what they staged.
+        """Start nothing more; running jobs may finish in the background, and remove what they
+        staged.
         """
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Settles a stream under one SCHEMA, against its table, when its first record comes.
+"""Resolves a stream under one SCHEMA, against its table, when its first record comes.
 
-Not earlier: a run without new data looks up no table in the bucket, and loads neither Arrow nor
-Spark's types.
+Not earlier, so that a run without new data looks up no table in the bucket, and loads neither Arrow
+nor Spark's types.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger("target-spark-lake")
 
 
 def resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> ResolvedStream:
-    """Settle a sink's stream under its last SCHEMA.
+    """Resolve a sink's stream under its last SCHEMA.
 
     Raises:
         SchemaError: its columns are incompatible with the table's, or the user's rules forbid the
@@ -145,7 +145,7 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
 
 
 def resolve_keys(schema: StreamSchema, settings: TargetSettings) -> ResolvedStream:
-    """Settle a stream of keys, which gets no table."""
+    """Resolve a stream of keys, which gets no table."""
     records = stream_columns(schema.schema, schema.stream)
     check = record_check(schema.schema, schema.key_properties)
     rows = BatchPlan.of(records, check, None, settings.compression)
@@ -206,8 +206,8 @@ def _table_before(
 
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
-    """Refuse a new table that starts from the bookmark: it would lack the rows in the stream's old
-    one.
+    """Refuse a new table that starts from the bookmark, because it would lack the rows in the
+    stream's old one.
     """
     stream = sink.schema.stream
     # Other taps don't declare what they send: a bookmark of the stream does.
@@ -292,7 +292,9 @@ def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
 
 
 def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
-    """Keep what is nested too deeply as JSON text; a table that has a type for it keeps that."""
+    """Keep what is nested too deeply as JSON text; a table that already has a type for it keeps
+    that type.
+    """
     known = (
         sink.adopted.columns
         if sink.adopted is not None
@@ -307,7 +309,9 @@ def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
 
 
 def _check_depth(stream: str, columns: Struct) -> None:
-    """Refuse columns that only an older version could write: readers can't open their files."""
+    """Refuse columns that only an older version could write, because readers can't open their
+    files.
+    """
     deep = Struct(tuple(each for each in columns if levels_of(each.type) > MOST_LEVELS))
     if not deep.fields:
         return
@@ -358,11 +362,11 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
 def _resolve_texts(
     sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
 ) -> Mapping[str, Any]:
-    """Where the records' texts get quotes, as they may stand beside other values
+    """Where the records' texts get quotes, because they may occur beside other values
     (`JsonTexts.locations`).
 
     Raises:
-        SchemaError: the table can't tell such values apart.
+        SchemaError: the table can't distinguish such values.
     """
     schema, stays = sink.schema, table if not sink.schema.method.replaces else None
     before = schema.texts
@@ -383,10 +387,9 @@ def _resolve_texts(
             f"stream {schema.stream}: by its SCHEMA column(s) {names} may be text or something "
             "else, and in the table "
             'texts have no quotes there, so that 1 and "1" would be one value; nothing was '
-            "written. Ways out: load it "
-            "anew with load_method overwrite, load the stream into another table (`spark-lake "
-            "state reset --stream "
-            f"{schema.stream}`, then stream_options, path), or keep every value as its text and 1 "
+            "written. Options: load it again with load_method overwrite, load the stream into "
+            f"another table (`spark-lake state reset --stream {schema.stream}`, then "
+            "stream_options, path), or keep every value as its text and 1 "
             'and "1" as one '
             f"(stream_options, columns: {{{asked}}})",
         )
@@ -394,7 +397,7 @@ def _resolve_texts(
         logger.warning(
             "stream %s: column(s) %s of its table, which version 0.1.0 began, hold texts as they "
             "are and other values "
-            'as JSON, so 1 and "1" look alike; a table that is loaded anew tells them apart',
+            'as JSON, so 1 and "1" look alike; a table that is loaded again tells them apart',
             *(schema.stream, ", ".join(path[1:] for path in texts.mixing)),
         )
     sink.schema = replace(schema, texts=texts.found)
@@ -426,7 +429,7 @@ def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct
 
 
 def _tell_changes(sink: StreamSink, record: TableRecord, incoming: Struct, *, is_new: bool) -> None:
-    """Say what a lost column or another key means for the table, in the first run that meets it."""
+    """Log what a lost column or another key means for the table, in the first run that meets it."""
     schema, stored = sink.schema, columns_from_text(record.own_columns)
     own = {name: kind for name, kind in stored.types.items() if not name.startswith("_sdc_")}
     gone = [name for name in own if name not in incoming.types]

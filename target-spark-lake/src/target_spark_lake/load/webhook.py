@@ -72,7 +72,7 @@ def _problem(url: str, data: bytes) -> str | None:
     headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
     request = Request(url, data, headers, method="POST")
     try:
-        # Longer than it is waited for: each silence then has the same words.
+        # Longer than the post is waited for, so that each silence is reported in the same words.
         with build_opener(_SameScheme).open(request, timeout=2 * SECONDS) as answer:
             return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
     except Exception as error:

@@ -14,13 +14,13 @@ PREFIX = "state_backend.lake"
 
 
 class _Secret(SettingDefinition):
-    """A setting that Meltano must not pass on: others are handed to every plugin as environment
+    """A setting that Meltano must not pass on; others are handed to every plugin as environment
     variables.
     """
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
         """None for `SettingsService.as_env`, which builds the plugins' environment and can only be
-        told by its name.
+        recognised by its name.
         """
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)

@@ -3,7 +3,7 @@ can't read.
 
 Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds
 an object given as JSON text (in the file, `.env`, or the environment), but not one given in the
-file as a mapping: that is read here.
+file as a mapping, which is read here.
 """
 
 from __future__ import annotations

@@ -124,9 +124,8 @@ class LakeStateStoreManager(StateStoreManager):
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
 
     def set(self, state: MeltanoState) -> None:
-        """Save a state by a journalled run of its own.
-
-        One that is already saved changes nothing.
+        """Save a state by a journalled run of its own; a state that is already saved changes
+        nothing.
         """
         try:
             with _meltano_errors():
@@ -164,9 +163,8 @@ class LakeStateStoreManager(StateStoreManager):
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Mark an update.
-
-        The pipeline's own lock is only taken if something changes, and never waited for.
+        """Mark an update; the pipeline's own lock is only taken if something changes, and never
+        waited for.
         """
         self._updating = True
         try:
@@ -218,7 +216,7 @@ class LakeStateStoreManager(StateStoreManager):
         )
         edited = False
         for entry in loads:
-            # A run without rows counts unless a person has since gone back to a state from before
+            # A run without rows counts unless someone has since gone back to a state from before
             # it.
             if same_state(_as_meltano_reads(entry.state), value) and (
                 entry.body.get("streams") or not edited
@@ -289,8 +287,8 @@ def _as_meltano_reads(value: JSON | None) -> JSON | None:
 
 
 def _in_a_run() -> bool:
-    """Whether Meltano is in `run`, `el` or `elt`: then a state comes from a target, not from a
-    person.
+    """Whether Meltano is in `run`, `el` or `elt`, so that a state comes from a target, not from a
+    user.
     """
     context = click.get_current_context(silent=True)
     while context is not None:

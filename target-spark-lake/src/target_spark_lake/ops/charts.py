@@ -14,7 +14,7 @@ from target_spark_lake.ops.run_history import PastRun
 SPANS_AT_MOST, SPANS_AT_LEAST = 42, 14
 # Height of a chart in its own units, and width of one span.
 HEIGHT, STEP = 100.0, 10.0
-# A scale is logarithmic if the greatest value is so many times the median.
+# A scale is logarithmic if the greatest value is this many times the median.
 LOG_FROM = 20
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
@@ -90,10 +90,10 @@ class Chart:
 
     Attributes:
         title: What it shows.
-        summary: The same for people who can't see it.
+        summary: The same as text, for users who can't see it.
         top: The greatest value.
         is_log: Whether its scale is logarithmic.
-        bars: Of all spans.
+        bars: The bars of all spans.
         texts: The values of each span; empty without a run.
     """
 
@@ -138,7 +138,8 @@ def draw(
         for number in range(spans.count)
     ]
     top = max(heights)
-    # Else one great value, as that of a first load, would leave nothing of the others.
+    # Otherwise one great value, such as that of a first load, would leave nothing visible of the
+    # others.
     positive = sorted(height for height in heights if height > 0)
     is_log = (
         len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]

@@ -29,7 +29,7 @@ _FOLDER = f"{LAKE_FOLDER}/staging"
 
 
 def lake_findings(lake: Lake) -> Iterator[Finding]:
-    """Look at the place of a lake; what is written for that is removed again."""
+    """Examine the place of a lake; what is written for that is removed again."""
     yield _bucket(lake)
     if lake.store.location is not None:
         yield _state(lake)
@@ -43,7 +43,7 @@ def lake_findings(lake: Lake) -> Iterator[Finding]:
 
 
 def java_finding() -> Finding:
-    """Which Java a JVM would be started from, for a config without a source to look at."""
+    """Which Java a JVM would be started from, for a config without a source to examine."""
     try:
         return Finding("engine", f"Java in {find_java_home()}")
     except SingerSparkError as error:
@@ -153,7 +153,7 @@ def _source(
 
 
 def lines_of(report: JSON) -> list[str]:
-    """The report's lines, for people: problems last, where they are seen."""
+    """The report's lines, for people; problems come last, where they are seen."""
     found = [Finding(**each) for each in report["findings"]]
     order = (OK, NOTE, PROBLEM)
     found.sort(key=lambda each: order.index(each.outcome))

@@ -35,7 +35,7 @@ JSON = dict[str, Any]
 PROGRAM = "spark-lake"
 CONFIG = "--config target.json"
 DEFAULT_CONFIG = "target.json"
-# Output to a file or a mail has no edge to wrap at.
+# Output to a file or a mail has no margin to wrap at.
 FILE_WIDTH = 200
 
 
@@ -50,7 +50,7 @@ class Command:
         run: Runs it; returns the exit code, or None for 0.
         flags: Adds its own flags.
         of_lake: Whether it has the flags that `Lake.of` reads.
-        if_stopped: What to tell the user when a signal stops it.
+        if_stopped: What the user should know when a signal stops it.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Lake:
 
 
 def installed(program: str) -> str | None:
-    """Absolute path of a program: beside this one, else in the shell's search path."""
+    """Absolute path of a program: beside this one, or else in the shell's search path."""
     beside = Path(sys.executable).with_name(program)
     return str(beside) if beside.is_file() else shutil.which(program)
 

@@ -46,9 +46,8 @@ def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]
 
 
 def _common(source: LakeType, lake: LakeType) -> LakeType:
-    """A type that holds the values of both.
-
-    If one is text the other type, since texts may differ in form only.
+    """A type that holds the values of both; if one is text, the other type, since texts may differ
+    in form only.
     """
     if source == lake:
         return source
@@ -64,9 +63,8 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
 
 
 def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
-    """Texts parsed as the type.
-
-    NULL where that fails, which then differs from the other side's value.
+    """Texts parsed as the type; NULL if that fails, which then differs from the other side's
+    value.
     """
     try:
         return _parsed(texts, kind)

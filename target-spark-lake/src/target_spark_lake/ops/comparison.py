@@ -2,7 +2,7 @@
 by key.
 
 Both sides become rows of the same few columns, the source's counting up and the lake's counting
-down, so that one aggregation finds what does not balance. Neither side is held in memory: what is
+down, so that one aggregation finds what does not balance. Neither side is held in memory; what has
 to be grouped is kept in files.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from target_spark_lake.ops.compared_columns import ComparedColumn
 
 SLICES = 1024
-# At most so many keys of each kind are named.
+# At most this many keys of each kind are named.
 NAMED_KEYS = 100
 # For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
@@ -41,7 +41,7 @@ FIRM = "firm"
 _HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
 # Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums,
-# which sum up to 0.
+# which add up to 0.
 _SUMMED = (FIRM, "loose", "lake", "high", "low")
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[pa.Table, Mapping[str, int]], None]
@@ -266,9 +266,8 @@ def slices_of(groups: pa.Array) -> pa.Array:
 
 
 def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
-    """A group is a key.
-
-    If it has only loose rows, or does not balance with a loose one, it is left to the next run.
+    """A group is a key; if it has only loose rows, or does not balance with a loose one, it is left
+    to the next run.
     """
     none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
     has_loose = pc.greater(loose, 0)

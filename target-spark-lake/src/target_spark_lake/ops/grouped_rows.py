@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from typing import Self
 
-# Of the first digits of a group's slice; so many files are open at a time.
+# The number of first digits of a group's slice, by which files are divided; this many files are
+# open at a time.
 FILES = 64
 # Fewer rows are kept in memory.
 IN_MEMORY_BYTES = 64 << 20
@@ -28,7 +29,7 @@ class GroupedRows:
 
     Closed at the end of a `with`.
 
-    Each is what functions make of it, one after the other. Without a first function, rows are not
+    Functions transform each table, one after the other. Without a first function, rows are not
     brought together.
     """
 

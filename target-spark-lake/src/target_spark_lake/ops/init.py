@@ -130,7 +130,7 @@ def _run(chosen: argparse.Namespace) -> None:
 def _checked(
     new: NewPipeline, directory: Path, files: Mapping[str, str]
 ) -> tuple[JSON | None, list[str]]:
-    """What `spark-lake check` says of the new files, where they are; or why it was not asked."""
+    """What `spark-lake check` says about the new files in their folder, or why it was not run."""
     if installed(TAP) is None:
         return None, [f"{TAP} is not installed beside this program: its settings were not checked"]
     if lacking := [
@@ -145,7 +145,7 @@ def _checked(
         "from target_spark_lake.ops.spark_lake import main; main()",
         *words,
     ]
-    # From the folder it will run in: a file named by the URL may be relative to that.
+    # From the folder in which it will run, because a file named by the URL may be relative to that.
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     try:
         return json.loads(done.stdout), []

@@ -47,9 +47,8 @@ def init(
     config: str = "target.json",
     force: bool = False,
 ) -> InitReport:
-    """Write the tap's and the target's config and the entry in `meltano.yml`.
-
-    Nothing if anything is wrong.
+    """Write the tap's and the target's config and the entry in `meltano.yml`; nothing is written if
+    anything is wrong.
 
     With `force`, overwrite existing files and this pipeline's existing entry.
 
@@ -111,9 +110,9 @@ def _run(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`: cron starts elsewhere, with hardly any variables set.
+    """The line for `crontab -e`.
 
-    A run reads `.env`.
+    cron starts in another folder with hardly any variables set; a run reads `.env`.
     """
     run = _run(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
     line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"

@@ -1,6 +1,5 @@
-"""Adds a pipeline's entry to a project's `meltano.yml`.
-
-Everything else in it is kept, including comments.
+"""Adds a pipeline's entry to a project's `meltano.yml`, and keeps everything else in it, including
+comments.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CAPABILITIES = {
     TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps "
     "structured-logging",
 }
-# Meltano passes on settings that it does not know; but the kind of these must be declared.
+# Meltano passes on settings that it does not know, but the kind of these must be declared.
 _KINDS = {
     TAP: {
         "password": "password",
@@ -128,8 +127,7 @@ class MeltanoEntry:
             raise ConfigurationError(
                 LakeCode.ALREADY_THERE,
                 f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in "
-                f"{there[0]}): "
-                "choose another name, or --force to write its entry anew",
+                f"{there[0]}): choose another name, or --force to rewrite its entry",
             )
         for name, program in (("extractors", TAP), ("loaders", TARGET)):
             if _position(lists[name], program) is None:
@@ -155,9 +153,8 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _owner(self, loaders: CommentedSeq) -> str | None:
-        """The pipeline of the loader with this one's name.
-
-        None if there is no such loader, or it doesn't say.
+        """The pipeline of the loader with this one's name; None if there is no such loader, or it
+        doesn't say.
         """
         at = _position(loaders, self._name_in("loaders"))
         found = None if at is None else loaders[at].get("config", {}).get("pipeline")
@@ -240,7 +237,7 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
 
 def _child(parent: CommentedMap, key: str, kind: type[Node], origin: str) -> Node:
     if not parent.get(key):
-        # It may be `[]`: additions to that would be written between its brackets.
+        # It may be `[]`, and additions to that would be written between its brackets.
         parent[key] = kind()
     if not isinstance(parent[key], kind):
         raise ConfigurationError(
@@ -261,9 +258,8 @@ def _position(entries: CommentedSeq, name: str) -> int | None:
 
 
 def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
-    """Replace the entry of this name, or append it.
-
-    A comment after it belongs to what follows, and stays there.
+    """Replace the entry of this name, or append it; a comment after it belongs to what follows, and
+    stays there.
     """
     position = _position(entries, entry["name"])
     if position is None:

@@ -1,6 +1,5 @@
-"""A pipeline to be set up.
-
-The user's choices, the two configs made of them, and their validation.
+"""A pipeline to be set up: the user's choices, the two configs made from them, and their
+validation.
 """
 
 from __future__ import annotations
@@ -114,9 +113,8 @@ class NewPipeline:
         return _given(endpoint_url=self.endpoint_url) | given
 
     def in_folder(self, directory: Path) -> NewPipeline:
-        """The same with an absolute path for a local bucket.
-
-        Relative ones are relative to this folder.
+        """The same with an absolute path for a local bucket; relative ones are relative to this
+        folder.
         """
         if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self

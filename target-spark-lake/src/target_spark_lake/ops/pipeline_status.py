@@ -1,6 +1,5 @@
-"""Status of the pipelines of a bucket.
-
-The last successful sync of each, its age, and its problems.
+"""Status of the pipelines of a bucket: the last successful sync of each, its age, and its
+problems.
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ class PipelineStatus:
 
 
 def age_limits(words: Sequence[str]) -> dict[str, float]:
-    """Maximum ages of a last success in seconds, by pattern of names: from `PATTERN=26h`.
-
-    `6h` is for all others.
+    """Maximum ages of a last success in seconds, by pattern of names, from `PATTERN=26h`; `6h` is
+    for all others.
 
     Raises:
         ConfigurationError: a word is not an age.
@@ -164,9 +162,8 @@ def _look(
 def _small_files(
     storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int
 ) -> dict[str, dict[str, int]]:
-    """Number of small files of each folder with many, by stream.
-
-    Counted here if no run has counted them yet.
+    """Number of small files of each folder with many, by stream; counted here if no run has counted
+    them yet.
     """
     found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
@@ -182,9 +179,8 @@ def _small_files(
 def _last_sync(
     storage: Storage, layout: Layout, lock: LockEntry | None
 ) -> tuple[RunEntry | None, RunEntry | None]:
-    """The last run of the target that ended, and the last successful one.
-
-    Commands of `spark-lake` bring no rows.
+    """The last run of the target that ended, and the last successful one; commands of `spark-lake`
+    bring no rows.
     """
     last = None
     for entry in entries(storage, layout):

@@ -1,4 +1,4 @@
-"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and asked for again
+"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and requested again
 if bad.
 """
 
@@ -75,7 +75,7 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
     for name in names:
         value = known.get(name)
         if value is None or again:
-            # Whether a format can be had depends on where the lake is.
+            # Whether a format is available depends on where the lake is.
             right = replace(_RIGHT, bucket=known["bucket"]) if name == "format" else _RIGHT
             known[name] = _answer(
                 QUESTIONS[name], value or USUAL.get(name), partial(_value, name, right=right)
@@ -83,9 +83,8 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
 
 
 def _connected(known: JSON) -> list[SourceTable]:
-    """The tables of the database.
-
-    Empty if it can't be reached and the user continues all the same.
+    """The tables of the database; empty if it can't be reached and the user continues all the
+    same.
     """
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
@@ -168,7 +167,7 @@ def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
 
 
 def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
-    """The checked value of an answer; a refused answer is asked for again."""
+    """The checked value of an answer; a refused answer is requested again."""
     while True:
         # On standard error, so that standard output holds only the report.
         sys.stderr.write(f"{question}{f' [{usual}]' if usual else ''}: ")
@@ -210,9 +209,8 @@ def _load_method(text: str) -> str:
 
 
 def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The tables chosen by numbers, ranges, names and patterns, in order.
-
-    Without words all of them.
+    """The tables chosen by numbers, ranges, names and patterns, in order; without words, all of
+    them.
     """
     words = text.replace(",", " ").split()
     chosen: set[SourceTable] = set() if words else set(tables)
@@ -238,7 +236,7 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
 def _logged(
     text: str, tables: Sequence[SourceTable], chosen: Sequence[SourceTable]
 ) -> list[SourceTable]:
-    """The tables that are read from the log; without words none of them."""
+    """The tables that are read from the log; without words, none of them."""
     found = _tables(text, tables) if text else []
     for table in found:
         if table not in chosen:

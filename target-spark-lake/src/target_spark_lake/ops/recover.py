@@ -13,8 +13,8 @@ def _recover_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--give-up-publishing",
         metavar="RUN",
-        help="for a committed run whose files are gone, or whose Delta table someone changed: take "
-        "back what it published and return to the state before it",
+        help="for a committed run whose files are gone, or whose Delta table someone changed: "
+        "revert what it published and return to the state before it",
     )
 
 
@@ -49,7 +49,7 @@ def _text(report: JSON) -> str:
     undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
     done = ", ".join([*finished, *undone]) or "nothing was left to do"
     kept = (
-        f" The next run goes on from what run {report['can_continue']} staged."
+        f" The next run continues from what run {report['can_continue']} staged."
         if "can_continue" in report
         else ""
     )
@@ -57,26 +57,26 @@ def _text(report: JSON) -> str:
 
 
 def _abandoned_text(report: JSON, newest: str | None) -> str:
-    """The losses by stream, if a run was to be given up; `newest` is the last committed run."""
+    """The losses by stream, if a run was to be abandoned; `newest` is the last committed run."""
     if "given_up" not in report:
         return ""
     abandoned = report["given_up"]
     if abandoned is None:
-        return "\nNothing was given up: the run could be published, so it was."
+        return "\nNothing was abandoned: the run could be published, so it was."
     by, is_newest = abandoned["by"], abandoned["by"] == newest
     then = (
         "the state before it counts again"
         if is_newest
         else f"others have followed, run {newest} last"
     )
-    lines = [f"\nRun {abandoned['run_id']} is given up, by run {by}; {then}. {abandoned['reason']}"]
+    lines = [
+        f"\nRun {abandoned['run_id']} was abandoned by run {by}; {then}. {abandoned['reason']}"
+    ]
     if abandoned["streams"] is None:
-        lines.append(f"  What was lost is not known any more: the journal of run {by} was removed.")
+        lines.append(f"  What was lost is no longer known: the journal of run {by} was removed.")
     for stream, loss in (abandoned["streams"] or {}).items():
         gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
-        back = (
-            f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
-        )
+        back = f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) reverted"
         lines.append(f"  {stream}: {gone}, {back}")
     if is_newest:
         lines.append(

@@ -3,7 +3,7 @@
 In a table with one row per key they are merged as in a run, with two exceptions: a row of the
 source is always the newest of its key, whatever its cursor, and a row that the source does not have
 is deleted. A table that keeps every version gets the rows that it lacks. The bookmark stays, since
-only rows below it are brought.
+only rows below it are added.
 """
 
 from __future__ import annotations
@@ -190,8 +190,7 @@ class StreamRepair:
             raise UnrepairableError(
                 LakeCode.NOT_REPAIRABLE,
                 f"stream {stream}: not repaired: its table has no key, by which single rows could "
-                "be replaced; load it "
-                "anew with the tap's --full",
+                "be replaced; load it again with the tap's --full",
             )
         types = self._columns.types
         other = [name for name, kind in self._sent.items() if not _fits(kind, types[name])]
@@ -224,7 +223,7 @@ class StreamRepair:
                 rows.select(range(rows.num_columns - 1)),
             )
             if self.table.keeps_versions:
-                # Of identical rows only as many as are missing.
+                # Of identical rows, only as many as are missing.
                 own = own.filter(
                     pa.array([_takes(left, group) for group in of_rows.to_pylist()], pa.bool_())
                 )

@@ -144,7 +144,7 @@ def _pipeline(
     history: PipelineHistory, now: datetime, charted: frozenset[tuple[str, str]]
 ) -> PipelineView:
     runs = history.runs
-    # At a pipeline's very start its clock may be ahead of this one.
+    # At the very start of a pipeline, its clock may be ahead of this one.
     spans = Spans.over(runs[0].started_at, max(now, runs[-1].started_at)) if runs else None
     names = {name for run in runs for name in run.streams} | set(history.watermarks)
     streams = [

@@ -1,10 +1,10 @@
 """Runs in a row by one process (`spark-lake run --every 5m`): a round is a run, by programs of its
 own.
 
-What stays from one round to the next is this process, which loads neither pipeline nor Spark, and
-the tap's JVM, whose start costs most of a run that brings nothing. The JVM is ended after a round
-that failed, and once it has served many rounds or has grown (`JvmKeeper`): then the next round
-starts another one. Everything else ends with its round.
+This process, which loads neither pipeline nor Spark, and the tap's JVM, whose start costs most of a
+run that brings nothing, stay from one round to the next. The JVM is ended after a round that
+failed, and once it has served many rounds or has grown (`JvmKeeper`); the next round then starts
+another one. Everything else ends with its round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.program.progress import DONE, QUIET
 
-# How long this process sleeps at a time: the machine's clock may be set meanwhile.
+# How long this process sleeps at a time, because the machine's clock may be set meanwhile.
 NAP_SECONDS = 30.0
 _NAMES = {
     "@hourly": "0 * * * *",
@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When rounds begin: every so many seconds, or at cron's times by this machine's clock and
+    """When rounds begin: at an interval in seconds, or at cron's times by this machine's clock and
     zone.
     """
 
@@ -61,7 +61,7 @@ class Schedule:
         """Parse what the user gave.
 
         Raises:
-            ConfigurationError: it is no time, or no cron expression.
+            ConfigurationError: it is neither a time nor a cron expression.
         """
         if every is not None:
             seconds = seconds_of(every)
@@ -92,9 +92,8 @@ class Schedule:
         return now if self.every is not None else self.next(now)
 
     def next(self, began: float) -> float:
-        """When the round after one that began at this moment begins.
-
-        It may be in the past by then.
+        """When the round after one that began at this moment begins; that may be in the past by
+        then.
         """
         if self.every is not None:
             return began + self.every
@@ -138,7 +137,7 @@ class Round:
 def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
     """Run again and again until a signal comes; returns the exit code of the round that it stopped.
 
-    A round that fails is said, and does not end the others.
+    A round that fails is reported, and does not end the others.
     """
     keeper, number = JvmKeeper(), 0
     begins = schedule.first(time.time())
@@ -166,7 +165,7 @@ def _round(keeper: JvmKeeper, run: Callable[[Round], Ended]) -> Ended:
     quiet = {**os.environ, QUIET: "1"}
     with keeper.serving() as (descriptor, variables):
         of_tap = {"env": {**quiet, **variables}, "pass_fds": (descriptor,)}
-        # What a run writes to standard output, its STATE, is of no use in a row of runs.
+        # A run's STATE on standard output is of no use in a row of runs.
         of_target = {"env": quiet, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         return run(Round(of_tap, of_target))
 

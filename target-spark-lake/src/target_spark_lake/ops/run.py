@@ -144,7 +144,7 @@ def _piped(
     output = subprocess.DEVNULL if sys.stdout.isatty() else sys.stdout
     sink = subprocess.Popen(target, stdin=source.stdout, **{"stdout": output, **of_target})
     assert source.stdout is not None
-    # Only the target may hold it: the tap must notice when the target is gone.
+    # Only the target may hold it, because the tap must notice when the target is gone.
     source.stdout.close()
     programs, was_stopped = (source, sink), False
     summary = None if in_round is None else in_round.read(sink)

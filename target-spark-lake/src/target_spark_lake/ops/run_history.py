@@ -133,9 +133,9 @@ def read_history(
 def stored_rows(
     storage: Storage, layout: Layout, tables: Mapping[str, TableRecord]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The number of rows in each table, by stream; and why some could not be counted, by folder.
+    """The number of rows in each table, by stream, and why some could not be counted, by folder.
 
-    It is known from a table's index, else from the footers of its files.
+    The number is known from a table's index, or else from the footers of its files.
     """
     # Only here: not every report has tables, and these load Arrow.
     from target_spark_lake.ops.lake_rows import table_files

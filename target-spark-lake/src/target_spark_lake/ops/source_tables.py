@@ -37,8 +37,8 @@ _NOW = re.compile(
     r"(?i)current_?timestamp|localtimestamp|now\b|sys_?(date|timestamp)|getdate|getutcdate|clock_timestamp"
 )
 _ON_UPDATE = re.compile(r"(?i)on update")
-# Names of columns: the time of the last change, of the insert, of some other event; a price or an
-# amount, a yes or no.
+# Names of columns: the time of the last change, of the insert, or of some other event; a price or
+# an amount; a yes or no.
 _CHANGED = re.compile(r"(?i)updat|modif|chang|last_?mod|mtime|touched|synced|edited")
 _CREATED = re.compile(r"(?i)creat|insert|added|ctime|registered|ingest|recorded|logged")
 _EVENT = re.compile(
@@ -114,18 +114,16 @@ class SourceTable:
 
     @property
     def likely_key(self) -> str | None:
-        """The column that is most likely the time of a row's last change.
-
-        None if none looks like one.
+        """The column that is most likely the time of a row's last change; None if none looks like
+        one.
         """
         times = [name for name, kind in self.key_types.items() if kind in _TIMES]
         likely = min(times, key=self._rank, default=None)
         return None if likely is None or self._rank(likely) == _SOME_EVENT else likely
 
     def missed_by(self, key: str) -> str | None:
-        """What runs by this key don't see, for users.
-
-        None if it looks like the time of the last change.
+        """What runs by this key don't see, for users; None if it looks like the time of the last
+        change.
         """
         rank = self._rank(key)
         if rank <= _BY_NAME:
@@ -201,7 +199,7 @@ def _key_type(schema: JSON) -> str:
 
 
 def _may_grow(name: str, kind: str, native_type: str) -> bool:
-    """Whether later rows may have greater values: those of a boolean or a price don't."""
+    """Whether later rows may have greater values; those of a boolean or a price don't grow."""
     if kind not in ("integer", "decimal"):
         return True
     return not (

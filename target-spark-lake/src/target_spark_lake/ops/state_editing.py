@@ -1,4 +1,4 @@
-"""`spark-lake state set | reset | restore`: a state set by a person, saved by a journalled run.
+"""`spark-lake state set | reset | restore`: a state set by hand, saved by a journalled run.
 
 Each function takes an open run and ends it in any case; see `change_state` for further exceptions.
 """
@@ -52,9 +52,9 @@ def key_of_stream(
     column.
 
     Raises:
-        ConfigurationError: none of these tells it.
+        ConfigurationError: none of these shows it.
     """
-    known, source = saved, "as its bookmark tells"
+    known, source = saved, "as its bookmark shows"
     if known is None:
         known, source = _older_bookmark(run, stream), "as its last bookmark said"
     name = replication_key or (known or {}).get(KEY)
@@ -112,9 +112,8 @@ def set_value(
     replication_key: str | None = None,
     key_type: str | None = None,
 ) -> bool:
-    """Set where a stream's next run starts, or raise ConfigurationError.
-
-    False if that is already the state.
+    """Set where a stream's next run starts, or raise ConfigurationError; returns False if that is
+    already the state.
     """
     return change_state(
         run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type)
@@ -122,7 +121,7 @@ def set_value(
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Remove a stream's bookmark, or all; False if there is none.
+    """Remove a stream's bookmark, or all; returns False if there are none.
 
     ConfigurationError: the stream has none.
     """
@@ -169,13 +168,10 @@ def _with_value(
 
 
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
-    """A bookmark as a person would write it.
-
-    Which rows were sent at the value is no longer known.
-    """
+    """A bookmark as a user would write it; which rows were sent at the value is no longer known."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
-    # Rows of transactions that were open are still to come; but they are not looked up if rows are
-    # to be skipped.
+    # Rows of transactions that were open are still to come, but they are not looked up if rows
+    # should be skipped.
     if "snapshot" in saved and saved.get(KEY) == key.name:
         before = _saved_value(saved, key)
         if before is not None and value <= before:

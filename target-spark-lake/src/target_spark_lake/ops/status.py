@@ -37,7 +37,7 @@ _UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
 _LOG = re.compile(r"stream (?P<name>.+?): LOG_BASED, changes from \S+ on")
 _HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
 _FOLLOWS = re.compile(r"  log: (?P<bytes>\d+) bytes of the server's log follow")
-_LOST = re.compile(r"  log: can't go on: (?P<why>.*)")
+_LOST = re.compile(r"  log: can't (?:continue|go on): (?P<why>.*)")
 _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
 
 
@@ -49,10 +49,10 @@ class ToRead:
         rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
         upper: The greatest value of the replication key; None if there is nothing to read, or no
             key.
-        held_back: Bytes of log that the server keeps for a stream read from the log; None for other
+        held_back: Bytes of write-ahead log that the server keeps for a stream; None for other
             streams.
-        follows: Bytes of log behind its bookmark, where the server keeps its log without regard to
-            readers.
+        follows: Bytes of binary log after its bookmark, if the server keeps its log without regard
+            to readers.
         lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 

@@ -1,5 +1,5 @@
-"""Sums of checksums by bucket, made for the source by the database itself: agreeing buckets need
-not be read.
+"""Sums of checksums by bucket, computed for the source by the database itself, so that agreeing
+buckets need not be read.
 
 A bucket agrees if both sides have the same number of rows with the same sums, with or without the
 rows that the lake need not have yet. Only the others are read and compared row by row, so if one
@@ -26,7 +26,7 @@ from target_spark_lake.ops.comparison import Comparison, Rows, slices_of
 if TYPE_CHECKING:
     from singer_spark.compared_source import SourceRows
 
-# Beyond this, everything is read: the condition would cost more than it saves.
+# Beyond this, everything is read, because the condition would cost more than it saves.
 MOST_READ = 4096
 _NAN = {"float": 0x7FC00000, "double": 0x7FF8000000000000}
 logger = logging.getLogger("spark-lake")
@@ -173,8 +173,8 @@ def _hashed(rows: pa.RecordBatch, comparison: Comparison, summing: Summing) -> p
 def _judged(
     source: list[BucketSum], lake: dict[int, _Sums]
 ) -> tuple[int, int, tuple[int, ...], int]:
-    """The number of agreeing rows, of newer rows beside them, the buckets that don't agree, and the
-    number of all.
+    """The number of agreeing rows, the number of newer rows beside them, the buckets that don't
+    agree, and the number of all buckets.
     """
     kept: dict[int, _Sums] = {}
     newer: dict[int, _Sums] = {}

@@ -87,7 +87,7 @@ def _keys(report: StreamReport, kind: str) -> list[str]:
     keys = report.keys.get(kind, ())[:SHOWN_KEYS]
     if not keys:
         return []
-    # A row without a key may occur several times; then its text says less than the count.
+    # A row without a key may occur several times, in which case its text shows less than the count.
     more = report.count(kind) - len(keys)
     shown = ", ".join(
         each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys

@@ -1,11 +1,10 @@
-"""`spark-lake view`.
+"""`spark-lake view`: SQL for the latest row of each key of a table that keeps every version, for
+DuckDB and Spark.
 
-SQL for the latest row of each key of a table that keeps every version, for DuckDB and Spark.
-
-The newest row is the one with the greatest cursor, NULL being the smallest; then the last received:
-files of later runs have greater names, and later rows of a file greater numbers. In a table with
-hive folders the SQL also reads the `row_order` objects, which record when each row of a joined file
-was received.
+The newest row is the one with the greatest cursor, NULL being the smallest. Among equals it is the
+last received: files of later runs have greater names, and later rows of a file greater numbers. In
+a table with hive folders the SQL also reads the `row_order` objects, which record when each row of
+a joined file was received.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ def snapshot_view(
         other = other_engine if record.format == PARQUET else "load_method upsert"
         raise ConfigurationError(
             LakeCode.VIEW_IMPOSSIBLE,
-            f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where "
-            "in its files a row "
-            f"is; use {other}, or rename the column (the tap's `rename`, or stream_maps)",
+            f"stream {stream}: table {table} has a column {taken}, which hides where in its files "
+            f"{engine} finds a row; use {other}, or rename the column (the tap's `rename`, or "
+            "stream_maps)",
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
@@ -100,13 +99,12 @@ def snapshot_view(
         raise ConfigurationError(
             LakeCode.VIEW_IMPOSSIBLE,
             f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the "
-            "rows of a key may "
-            "lie in several folders, whose files don't tell which was received last; give it a "
-            "cursor in stream_options",
+            "rows of a key may lie in several folders, whose files don't show which was received "
+            "last; give it a cursor in stream_options",
         )
     orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:
-        # The record always exists: if nothing matches, Spark refuses to look.
+        # The record always exists; if nothing matched, Spark would refuse to look.
         found = [layout.table_record(table), layout.row_order(table, "*")]
         inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
         orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"

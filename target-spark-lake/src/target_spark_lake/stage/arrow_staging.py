@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.stage.staging_location import StagingLocation
 
-# How many bytes of rows are split into hive folders at once: the more, the fewer files.
+# How many bytes of rows are split into hive folders at once; the more, the fewer files.
 FOLDERS_BYTES = 1 << 27
 # One file keeps the rows in their order; where Spark writes, there are several.
 PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
@@ -37,7 +37,7 @@ def stage_rows(
 ) -> None:
     """Write rows in their order, or into hive folders; leaves no files behind on failure.
 
-    Without folders they are in one file, or in several of about `file_bytes`.
+    Without folders, the rows are in one file, or in several of about `file_bytes`.
 
     Raises:
         OSError: a file can't be written.
@@ -67,7 +67,7 @@ def stage_rows(
                 file_bytes,
             )
     except BaseException:
-        # On a full disk too: the report of the failed run needs some room.
+        # Also on a full disk, because the report of the failed run needs some room.
         _remove(destination)
         raise
 
@@ -88,7 +88,7 @@ def _write_files(
                     writing = pool.submit(file.write, group)
                     try:
                         if isinstance(group, StoredGroup):
-                            writing.result()  # its file is open until the next one is asked for
+                            writing.result()  # its file is open until the next one is requested
                         del group
                         group = next(groups, None)
                     finally:

@@ -43,7 +43,7 @@ ROWS_AT_ONCE = 1 << 14
 
 
 class Way(Enum):
-    """How a file is to be staged."""
+    """How a file is staged."""
 
     ADOPT = "it becomes the table's file as it is"
     FIT = "it is rewritten"
@@ -70,9 +70,8 @@ class Judgement:
 def judge(
     storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None
 ) -> Judgement:
-    """Inspect a file, which errors call `name`.
-
-    Without rules, its records must be checked one by one.
+    """Inspect a file, which errors call `name`; without rules, its records must be checked one by
+    one.
 
     Raises:
         ProtocolError: it is not a complete Parquet file, or has no column of the stream.
@@ -110,9 +109,8 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
 
 
 def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
-    """Why a row may be invalid, or a column hold other values than the lake's.
-
-    Empty if certainly none does.
+    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly
+    none does.
     """
     schema, metadata = file.schema_arrow, file.metadata
     found, wanted = (
@@ -138,9 +136,8 @@ def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
 
 
 def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
-    """Why a file of right values is rewritten.
-
-    Empty if it has exactly the columns of staged files, in order.
+    """Why a file of correct values is rewritten; empty if it has exactly the columns of staged
+    files, in order.
     """
     if not codec:
         return "no file of the lake has its codec"

@@ -1,6 +1,5 @@
-"""How the rows of a stream are staged.
-
-Their columns, and the values common to all rows of a batch.
+"""How the rows of a stream are staged: their columns, and the values common to all rows of a
+batch.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class BatchPlan:
         times: For the metadata columns; None if the user wants none.
         codec: Parquet codec.
         merging: Whether the rows are for a merge, which needs further columns staged with them.
-        partitioning: The table's hive folders, if rows are staged in them; else None.
+        partitioning: The table's hive folders, if rows are staged in them; otherwise None.
     """
 
     columns: Struct

@@ -68,7 +68,7 @@ def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
 
 def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBatch | None:
     if not lines.isascii():
-        # Arrow passes over members that it is not asked for: one of them may be a column's, with a
+        # Arrow ignores members that it was not asked for, and one of them may be a column's, with a
         # broken name.
         lines.decode()
     if check.has_quoted_decimals(lines):

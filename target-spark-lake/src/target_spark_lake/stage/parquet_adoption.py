@@ -116,7 +116,7 @@ class AdoptionJob:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _adopt(self, storage: Storage, number: int, file: FoundFile) -> StagedFile:
-        """Take a file as it is: moved if it was written for this lake, else copied."""
+        """Take a file as it is: moved if it was written for this lake, otherwise copied."""
         location, target = file.location, f"{self.folder}/{number:05d}.parquet"
         if location.in_bucket and location.is_ours:
             storage.move(location.path, target)

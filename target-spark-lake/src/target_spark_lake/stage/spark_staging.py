@@ -116,9 +116,8 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 def stage_pieces(
     session: SparkSession, storage: Storage, lines: SharedLines, folder: str, plan: BatchPlan
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of all lines that are certainly valid.
-
-    For a merge with their positions in the batch.
+    """Stage the rows of all lines that are certainly valid; for a merge, with their positions in
+    the batch.
     """
     stage = partial(_staged, storage, lines, folder, plan)
     return tuple(staged_by_tasks(_numbers(session, lines), stage, plan.partitioning))
@@ -129,8 +128,8 @@ def staged_by_tasks(
 ) -> list[StagedFile]:
     """The files that a function stages in each task, in the order of their paths.
 
-    Each attempt stages in a folder of its own; files of an attempt whose result was not used are in
-    no list.
+    Each attempt stages in a folder of its own, and files of an attempt whose result was not used
+    are in no list.
     """
     found: list[StagedFile] = []
     for result in small_values(rows.mapInArrow(partial(_answered, stage), "result binary")):
@@ -145,7 +144,7 @@ def staged_by_tasks(
 
 
 def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # Spark removes its own folder, also where a worker was killed.
+    # Spark removes its own folder, even if a worker was killed.
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or None
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result: tuple[list[tuple[Any, ...]], tuple[str, str, str] | None]
@@ -164,7 +163,7 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _told(error: SingerSparkError) -> tuple[str, str, str]:
-    """What the driver makes the same error of: its own classes are others than a worker's."""
+    """What the driver needs to build the same error, because its classes differ from a worker's."""
     return type(error).__name__, error.code.number, error.message
 
 

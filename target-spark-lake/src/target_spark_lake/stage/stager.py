@@ -53,8 +53,7 @@ class BatchJob:
         stream: Its name, for errors.
         batch: The spooled lines, closed.
         ways: For each SCHEMA of its lines, by number: how they become rows, and what judges the
-            doubtful ones. The rows
-            have the same columns.
+            doubtful ones. All rows have the same columns.
         folder: Staging folder of the batch, relative to the bucket; does not exist yet.
         quarantine: Collects invalid records; None if an invalid record fails the run.
         late: Whether its rows were committed late.
@@ -71,16 +70,15 @@ class BatchJob:
 
     @property
     def plan(self) -> BatchPlan:
-        """How lines become rows, where there is one SCHEMA.
-
-        Of several the same columns, codec and folders.
+        """How lines become rows, if there is one SCHEMA; several have the same columns, codec and
+        folders.
         """
         return next(iter(self.ways.values()))[0]
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stage every row of the batch and its rejected records, and remove the spooled file.
 
-        The session is only asked for if Spark does the work.
+        The session is only requested if Spark does the work.
 
         Raises:
             RecordError: a record is invalid, or there are too many invalid ones.
@@ -264,7 +262,7 @@ def spark_failure(error: Exception, what: str, location: str) -> SingerSparkErro
     if known is not None:
         return known
     text = str(error)
-    # Of a failure in a task's Python, the last line says what it was.
+    # If a task's Python failed, the last line says why.
     cause = " ".join((text.strip().splitlines()[-1] if _TRACE in text else text).split())
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,6 +1,5 @@
-"""Where a batch is written.
-
-The staging folder, or the local disk first if the bucket is elsewhere.
+"""Where a batch is written: the staging folder, or the local disk first if the bucket is
+elsewhere.
 """
 
 from __future__ import annotations
@@ -71,9 +70,8 @@ class StagingLocation:
         return (self.local or Path(self.storage.url, self.folder)) / name
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files, uploaded first if they are not in the bucket yet.
-
-        Those without rows are among them.
+        """The Parquet files, including those without rows, uploaded first if they are not in the
+        bucket yet.
 
         Raises:
             ConfigurationError: there are too many hive folders.

@@ -1,13 +1,12 @@
 """Rewrites whole files with the current columns of their table, so that all its files share one
 schema.
 
-A file that only lacks columns is not decoded: the new ones are appended to it (`parquet_tail`).
-
-Adds NULL columns to an existing Parquet file by computing bytes to append to it.
+A file that only lacks columns is not decoded: the new ones are appended to it
+(`null_columns_tail`).
 
 Parquet is read from the end of the file, so nothing needs decoding and the existing content stays
-in place; appended are the pages of the new columns and a footer that covers both. The old footer
-stays inside, unused.
+in place. The pages of the new columns, all NULL, and a footer that covers both are appended. The
+old footer stays inside, unused.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
         data, schema, compression="none", use_dictionary=False, store_schema=False
     ) as writer:
         for rows in group_rows:
-            # Columns of one type share their NULLs: there may be many columns.
+            # Columns of one type share their NULLs, as there may be many columns.
             by_type = {each.type: pa.nulls(rows, arrow_type(each.type)) for each in columns}
             arrays = [by_type[each.type] for each in columns]
             writer.write_table(

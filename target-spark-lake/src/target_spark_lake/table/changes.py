@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Fate(Enum):
-    """The effect on a table of giving up the run that changed it."""
+    """The effect on a table of abandoning the run that changed it."""
 
     MADE = "its commit was made, and is undone"
     NOT_MADE = (
@@ -44,7 +44,7 @@ class Fate(Enum):
 
 @contextmanager
 def as_unpublishable() -> Iterator[None]:
-    """Convert refusals for a committed run's table, which need a person's decision, to
+    """Convert refusals for a committed run's table, which need a manual decision, to
     UnpublishableError.
     """
     try:
@@ -97,10 +97,10 @@ class StagedFile:
             reader may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.
-        place: Prefix of its final name if its rows are as old as those of a file that it
-            replaces (`layout.sort_prefix`); empty if they are the run's own.
-        codec: Its compression, if it differs from the run's; else empty.
-        order: Its `row_order`, staged too, if its name doesn't tell when its rows were received.
+        place: Prefix of its final name if its rows are as old as those of a file that it replaces
+            (`layout.sort_prefix`); empty if they are the run's own.
+        codec: Its compression, if it differs from the run's; otherwise empty.
+        order: Its `row_order`, also staged, if its name doesn't show when its rows were received.
     """
 
     path: str
@@ -198,7 +198,7 @@ class TableChange:
     def published(self) -> tuple[StagedFile, ...]:
         """All files that readers see after the commit but not before, those with older rows first.
 
-        They are named in this order, and the order of names tells which row was received last.
+        They are named in this order, and the order of names shows which row was received last.
         """
         return self.rewritten + self.joined + self.staged
 

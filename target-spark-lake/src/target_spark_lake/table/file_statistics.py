@@ -44,7 +44,7 @@ class ColumnRange:
             below = self.high is not None and other.low is not None and self.high < other.low  # type: ignore[operator]
             above = self.low is not None and other.high is not None and self.low > other.high  # type: ignore[operator]
         except TypeError:
-            # Of different types because the column was widened: nothing is known.
+            # If the types differ because the column was widened, nothing is known.
             return True
         return not below and not above
 

@@ -1,4 +1,4 @@
-"""When the rows of a file were received, if its name alone doesn't tell.
+"""When the rows of a file were received, if its name alone doesn't show that.
 
 Files are named so that the order of names is the order in which their rows were received. No such
 name exists for a file joined from several files if rows in other folders were received between
@@ -48,7 +48,7 @@ Parts = tuple[Part, ...]
 
 
 def own_parts(path: str) -> Parts:
-    """The single part of a file whose name tells its age."""
+    """The single part of a file whose name shows its age."""
     return (Part(0, file_age(path), 0),)
 
 
@@ -92,7 +92,7 @@ def joined_parts(sources: Iterable[tuple[Parts, int]], stretches: Mapping[str, i
     start = 0
     for parts, rows in sources:
         for part in parts:
-            # Nor can anything come between them later: new files are newer than all others.
+            # Nothing can come between them later, because new files are newer than all others.
             if not found or stretches[found[-1].file] != stretches[part.file]:
                 found.append(Part(start + part.first_row, part.file, part.file_row))
         start += rows

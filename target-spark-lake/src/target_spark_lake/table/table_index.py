@@ -2,8 +2,8 @@
 files.
 
 It is a cache: the table is what its folder holds, a file's content never changes under its name,
-and what the index lacks is read from the file's footer. So it may be lost or outdated, and is
-written outside the commit.
+and what the index lacks is read from the file's footer. So the index may be lost or outdated, and
+is written outside the commit.
 """
 
 from __future__ import annotations
@@ -57,14 +57,13 @@ class TableIndex:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedError(
                 RunCode.LAKE_FILE_DAMAGED,
-                f"{path} is damaged ({error}); remove it, the next run makes it anew",
+                f"{path} is damaged ({error}); remove it, and the next run rebuilds it",
             ) from error
 
 
 def read_index(storage: Storage, path: str) -> TableIndex:
-    """The index at a path (`Layout.table_index`).
-
-    Empty if it is missing or damaged, and then rebuilt.
+    """The index at a path (`Layout.table_index`); empty if it is missing or damaged, so that it is
+    rebuilt.
 
     Raises:
         StorageError: it was written by a newer version of the program.
@@ -113,9 +112,8 @@ def file_statistics(
 def footer_statistics(
     storage: Storage, path: str, size: int, columns: Iterable[str]
 ) -> FileStatistics:
-    """Statistics from a file's footer.
-
-    For columns in its hive folders, only whether they are NULL.
+    """Statistics from a file's footer; for columns in its hive folders, only whether they are
+    NULL.
     """
     import pyarrow as pa
     import pyarrow.parquet

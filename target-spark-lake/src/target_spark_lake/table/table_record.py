@@ -58,7 +58,8 @@ class TableRecord:
         load_method: The method that last wrote it.
         claimed_by: Run that claimed the table; None in a released claim.
         key_properties: Primary key of its rows in the last run; empty if there was none.
-        cursor: Columns that decide which row of a key is newest; if empty, the last received is.
+        cursor: Columns that decide which row of a key is newest; if empty, the last one received
+            is.
         format: One of `FORMATS`.
         partition_by: The hive folders of its files, as given in the setting.
         foreign: Columns that other writers added in the table's log, and the stream does not have.
@@ -163,9 +164,8 @@ def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
 
 
 def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
-    """Like `records_of`, for all pipelines by name.
-
-    And the errors of records that can't be read, by folder.
+    """Like `records_of`, for all pipelines by name, and the errors of records that can't be read,
+    by folder.
     """
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
@@ -182,9 +182,8 @@ def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replace the record that was read, as part of a commit.
-
-    False if another process wrote it meanwhile.
+    """Replace the record that was read, as part of a commit; returns False if another process wrote
+    it meanwhile.
     """
     return storage.exchange(path, seen, encode(record.to_body()))
 
@@ -193,7 +192,7 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
     """Refuse a table of another pipeline or stream.
 
     Raises:
-        ConfigurationError: names the owner and the ways out.
+        ConfigurationError: names the owner and what to do.
     """
     if (record.pipeline, record.stream) == (pipeline, stream):
         return
@@ -235,16 +234,15 @@ def claim_all(
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
-    """Release the tables that a run claimed and never wrote.
-
-    Only after the run is decided as aborted.
+    """Release the tables that a run claimed and never wrote, but only after the run is decided as
+    aborted.
     """
 
     def release(path: str) -> None:
         seen = storage.read(path)
         try:
             record = _parse(seen, path)
-        except StorageError:  # no claim of the run's: its table stays as it is
+        except StorageError:  # not a claim of the run, so this table stays as it is
             return
         if record is not None and record.is_claim() and record.claimed_by == run_id:
             storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))

@@ -40,9 +40,8 @@ class LogSnapshot(Protocol):
         """
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out.
-
-        Empty if they can.
+        """Why the layout of the table's files keeps them from being compacted here; empty if they
+        can be.
         """
 
 
@@ -101,27 +100,24 @@ class TableLog(Protocol):
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit, or undo another, unless it is done already.
-
-        Returns the new version's number, if any.
+        """Make the commit, or undo another, unless that is already done; returns the new version's
+        number, if any.
         """
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
 
     def unreferenced(self, table: str, record: TableRecord, before: datetime) -> Unreferenced:
-        """What no version current at `before` or later needs, limited to the table's own files.
-
-        Only reads.
+        """What no version current at `before` or later needs, limited to the table's own files;
+        only reads.
 
         Raises:
             StorageError: the storage failed, or this program can't handle the table.
         """
 
     def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
-        """Make the table forget the files and return those that may be removed now.
-
-        May be repeated.
+        """Make the table forget the files and return those that may be removed now; may be
+        repeated.
         """
 
     def tidy(self, table: str, version: int) -> None:

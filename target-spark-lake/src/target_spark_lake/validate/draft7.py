@@ -5,7 +5,7 @@ The formats of Draft 7 whose checks in `jsonschema` are wrong about some values,
 hostile ones.
 
 Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test
-Suite, which a test asks.
+Suite, which a test runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-# In SQL times mostly have no zone, or one of whole hours.
+# In SQL, times usually have no zone, or one of whole hours.
 _CLOCK = re.compile(
     r"((?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60))(?:\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?",
     re.ASCII,
@@ -54,7 +54,7 @@ _BEYOND_ASCII += "\U000e1000-\U000efffd"
 
 
 def _text_of(characters: str) -> re.Pattern[str]:
-    # Possessive: what was taken is not tried in other portions, which would take for ever.
+    # Possessive, so that what was matched is not tried in other portions, which would take forever.
     return re.compile(rf"(?:[{characters}]++|%[0-9A-Fa-f]{{2}})*+")
 
 
@@ -178,7 +178,7 @@ def _is_idn_hostname(text: str) -> bool:
         if not all(labels) or len(b".".join(map(alabel, labels))) > _LONGEST_NAME:
             return False
         shown = list(map(ulabel, labels))
-        # A label from right to left puts all others under the rule, too.
+        # A label written from right to left subjects all others to the rule, too.
         if any(bidirectional(each) in ("R", "AL", "AN") for label in shown for each in label):
             for label in shown:
                 check_bidi(label, check_ltr=True)
@@ -210,18 +210,18 @@ _EXACT = Context(prec=1000)
 
 
 def draft7(schema: JSON) -> Validator:
-    """A validator of values. Where a pattern takes too long, it raises SlowPatternError."""
+    """A validator of values; if a pattern takes too long, it raises SlowPatternError."""
     from referencing import Registry
 
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    # An empty registry: a $ref in the tap's schema must not make us read files or contact other
-    # machines.
+    # An empty registry, because a $ref in the tap's schema must not make us read files or contact
+    # other machines.
     return _validator()(exact, registry=Registry(), format_checker=draft7_formats())
 
 
 @cache
 def draft7_formats() -> FormatChecker:
-    """The formats of Draft 7, and uuid, which it has not yet, but taps use."""
+    """The formats of Draft 7, and uuid, which it lacks but taps use."""
     from jsonschema import Draft7Validator, FormatChecker
 
     formats = FormatChecker(formats=())

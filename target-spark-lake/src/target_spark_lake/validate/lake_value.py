@@ -16,7 +16,7 @@ from singer_spark.core.lake_type import INTEGERS, Array, LakeType, Struct
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
-# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
+# A time zone may be in whole hours, as PostgreSQL writes it and some taps pass it on.
 MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt "
     r"]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?",

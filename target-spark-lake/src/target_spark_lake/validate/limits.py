@@ -1,6 +1,7 @@
 """The limits in a schema that Arrow can check exactly: bounds, lengths, choices, patterns.
 
-A pattern is only used if Python and RE2 agree on it, or RE2 matches less: nothing invalid may pass.
+A pattern is only used if Python and RE2 agree on it, or RE2 matches less, because nothing invalid
+may pass.
 """
 
 from __future__ import annotations
@@ -140,9 +141,8 @@ def _is_comparable(bound: float, lake: LakeType) -> bool:
 
 
 def _choices(rest: JSON, kind: type) -> list[Limit]:
-    """The limit of an enum or const with values of one type, NULL included if the type allows it.
-
-    Removes it.
+    """Remove and return the limit of an enum or const with values of one type, including NULL if
+    the type allows it.
     """
     keyword = "enum" if "enum" in rest else "const"
     values = (

@@ -1,9 +1,9 @@
 """The program that matches patterns for `patterns`, in a process that can be ended: it imports
 nothing of ours.
 
-A line in is `[pattern, text]`, or `[pattern, null]` to compile it only; a line out is `true`,
-`false`, or what is wrong with the pattern. The kernel ends the process when one line takes more CPU
-time than it may.
+An input line is `[pattern, text]`, or `[pattern, null]` to only compile the pattern. An output line
+is `true`, `false`, or what is wrong with the pattern. The kernel ends the process if one line takes
+more CPU time than allowed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Regular expressions of schemas and records, which come from outside: none may hold up the run.
 
-They mean what Python's `re` makes of them. But some take `re` longer than the universe exists, all
-the while with the interpreter's lock in hand: no thread moves, no signal is handled. So RE2, which
-needs time in proportion to the text, matches where both mean the same; everything else is matched
-in a process that is ended when it takes too long.
+They mean what Python's `re` makes of them. But some would take `re` longer than the universe
+exists, and it holds the interpreter's lock all the while, so no thread moves and no signal is
+handled. So RE2, which needs time in proportion to the text, is used if both mean the same.
+Everything else is matched in a process that is ended when it takes too long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-# CPU time for one text, and for each million characters of it: a usual pattern takes microseconds.
+# CPU time for one text, and for each million characters of it; a usual pattern takes microseconds.
 SECONDS, SECONDS_A_MILLION = 1.0, 1.0
 _PROGRAM = Path(__file__).with_name("pattern_process.py")
 
@@ -45,7 +45,7 @@ def is_pattern(text: str) -> bool:
     """Whether it is a regular expression.
 
     Raises:
-        SlowPatternError: that can't be told in time.
+        SlowPatternError: this can't be decided in time.
     """
     return pattern_problem(text) is None
 
@@ -55,7 +55,7 @@ def pattern_problem(text: str) -> str | None:
     """What is wrong with a regular expression; None if nothing is.
 
     Raises:
-        SlowPatternError: that can't be told in time.
+        SlowPatternError: this can't be decided in time.
     """
     if len(text) > _LONGEST or _SPECIAL_GROUP.search(text):
         answer = _process.ask(text, None)
@@ -71,7 +71,7 @@ def is_found(pattern: str, text: str) -> bool:
     """Whether a pattern, which is one, matches anywhere in a text.
 
     Raises:
-        SlowPatternError: that can't be told in time.
+        SlowPatternError: this can't be decided in time.
     """
     if text.isascii() and text.isprintable() and (linear := portable(pattern)) is not None:
         import pyarrow as pa
@@ -86,9 +86,8 @@ def is_found(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def portable(pattern: object) -> str | None:
-    """The pattern for RE2, certain to match no more than Python's `re`.
-
-    None if that is not certain.
+    """The pattern for RE2, certain to match no more than Python's `re`; None if that is not
+    certain.
     """
     if (
         not isinstance(pattern, str)
@@ -114,7 +113,8 @@ class _PatternProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, pattern: str, text: str | None) -> bool | str:
-        """Whether the pattern is found, or, without a text, is one; else what is wrong with it.
+        """Whether the pattern is found or, without a text, is a pattern; otherwise what is wrong
+        with it.
 
         Raises:
             SlowPatternError: the process was ended over it.
@@ -163,7 +163,7 @@ class _PatternProcess:
         process.kill()
         assert process.stdin is not None
         assert process.stdout is not None
-        # What was not written yet is for no process any more.
+        # No process needs any more what was not yet written.
         with suppress(BrokenPipeError):
             process.stdin.close()
         process.stdout.close()

@@ -18,9 +18,8 @@ GREATEST_EXACT = 1 << 53
 
 
 def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
-    """True for such a number; for nested ones a mapping by member name or `ELEMENT`.
-
-    None if there are none.
+    """True for such a number; for nested ones, a mapping by member name or `ELEMENT`; None if there
+    are none.
     """
     branch = plain_branch(schema)
     if lake == Scalar("double"):

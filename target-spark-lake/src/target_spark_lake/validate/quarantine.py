@@ -2,8 +2,8 @@
 in the record.
 
 Each batch stages its own lines; before the commit they become one file per stream, which the
-journal publishes along with the tables' files. So they appear exactly once, and only if the run
-does.
+journal publishes along with the tables' files. So they appear exactly once, and only if the run is
+published.
 """
 
 from __future__ import annotations
@@ -120,9 +120,8 @@ def _record_text(line: str) -> str:
 def one_file(
     storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path
 ) -> StagedFile | None:
-    """Stage the rejected records of a stream's batches, in order, as one file at `path`.
-
-    None if there are none.
+    """Stage the rejected records of a stream's batches, in order, as one file at `path`; None if
+    there are none.
 
     Raises:
         StorageError: the bucket can't be read or written.

@@ -113,7 +113,8 @@ class RecordValidator:
         except (SingerSparkError, OSError, MemoryError):
             raise
         except Exception as error:
-            # What judges a record is code of others too: whatever it raises, the others are read.
+            # Records are also judged by code of other projects; whatever it raises, the other
+            # records are read.
             raise self._unreadable(
                 f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line
             ) from error

@@ -49,11 +49,11 @@ class _Resolver(Protocol):
 
 
 def schema_problem(schema: JSON) -> str | None:
-    """The problem of a stream's malformed JSON Schema, with the property where it is.
+    """The problem of a stream's malformed JSON Schema, with the property where it is; None if it is
+    well-formed.
 
-    None if it is well-formed.
-
-    A `$ref` may only refer to a place in the schema itself: nothing is ever fetched or read for it.
+    A `$ref` may only refer to a place in the schema itself, because nothing is ever fetched or read
+    for it.
     """
     whole = {name: each for name, each in schema.items() if name != "properties"}
     for name, each in schema["properties"].items():
@@ -102,9 +102,8 @@ def _malformed(text: str) -> str | None:
 
 
 def _assertions(schema: Any) -> Any:
-    """A schema without keywords that refuse no record.
-
-    Draft 4's bare true or false beside a bound is ignored.
+    """A schema without keywords that refuse no record; Draft 4's bare true or false beside a bound
+    is ignored.
     """
     if isinstance(schema, list):
         return [_assertions(each) for each in schema]

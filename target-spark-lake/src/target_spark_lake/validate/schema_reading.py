@@ -57,7 +57,7 @@ OTHER_KEYWORDS = {
     "multipleOf",
 }
 
-# What one of them says depends on the others beside it.
+# The meaning of each depends on the others beside it.
 _OF_MEMBERS = frozenset({"properties", "additionalProperties", "patternProperties"})
 
 
@@ -84,8 +84,8 @@ def plain_branch(schema: JSON) -> JSON:
 
 
 def has_faithful_branch(schema: JSON) -> bool:
-    """Whether `plain_branch` asks as much as the schema: no keyword hides another, and NULL is in
-    one branch only.
+    """Whether `plain_branch` requires as much as the schema: no keyword hides another, and NULL is
+    in one branch only.
     """
     branch = single_branch(schema)
     if branch is schema:
@@ -103,7 +103,7 @@ def has_faithful_branch(schema: JSON) -> bool:
 
 
 def _asked(schema: Mapping[str, Any]) -> set[str]:
-    """The keywords of a schema that judge, those of members as one."""
+    """The keywords of a schema that judge values; those for members count as one."""
     return {
         "properties" if name in _OF_MEMBERS else name
         for name in schema

@@ -1,4 +1,6 @@
-"""Queries that SQL Server can't take as a table are told at once; those that it takes are not."""
+"""Queries that SQL Server can't take as a table are reported at once; those that it takes are
+not.
+"""
 
 from __future__ import annotations
 

@@ -275,9 +275,8 @@ def test_slices_are_cut_by_the_page_clause_that_the_database_has(url: str, page:
 
 
 def test_open_transactions_are_asked_for_with_the_clock() -> None:
-    """The age of the oldest one that may write, and the clock in seconds.
-
-    And the grant that this needs.
+    """The age of the oldest one that may write, the clock in seconds, and the grant that this
+    needs.
     """
     oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
     assert oracle.open_transactions == (

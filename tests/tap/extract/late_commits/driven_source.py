@@ -1,6 +1,5 @@
-"""A table, a tap on it, and connections whose transactions a test drives.
-
-What happens between a run's lines.
+"""A table, a tap on it, and connections whose transactions a test drives, so that they happen
+between a run's lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run that goes on finds what was written late where the dead one had been."""
+"""A run that continues finds what was written late where the dead one had been."""
 
 from __future__ import annotations
 

@@ -42,9 +42,8 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
 def test_a_table_that_joins_a_stream_is_sent_with_all_of_its_rows(
     source, caplog, script, change, settings, news
 ):
-    """Also where its rows are older than the last run, and lie at or below the bookmark.
-
-    And they come once.
+    """They are sent once, even if they are older than the last run, and at or below the
+    bookmark.
     """
     it = source(script, **settings)
     assert it.ids() == list(range(1, 10))
@@ -97,7 +96,7 @@ def test_a_table_that_took_the_stream_s_name_is_sent_with_all_of_its_rows(source
 
 
 def test_a_bookmark_that_knows_no_table_is_of_any(source, caplog):
-    """Bookmarks of version 0.1.0 go on without a row sent again."""
+    """Bookmarks of version 0.1.0 continue without a row sent again."""
     it = source()
     it.database.execute("insert into t select n, n, 'row' from generate_series(1, 9) n")
     assert it.ids() == list(range(1, 10))

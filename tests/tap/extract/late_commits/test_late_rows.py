@@ -218,7 +218,7 @@ def test_a_view_says_that_it_is_not_guarded(source, caplog):
     it.transaction("insert into t values (2, 5, 'late')")
 
     assert it.ids() == [1]
-    assert "its rows don't say who wrote them" in caplog.text
+    assert "its rows don't show which transaction wrote them" in caplog.text
     assert "snapshot" not in it.bookmark
 
 

@@ -100,7 +100,7 @@ def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(
     long.rollback()
     it.database.execute("insert into t values (-1, 5, 'around the move')")
 
-    # A failover goes on with the numbers of transactions, so what has a later one is found.
+    # A failover continues the numbers of transactions, so what has a later one is found.
     assert it.ids() == ([-1] if "timeline" in change else [])
 
     for words in (
@@ -126,7 +126,9 @@ def test_a_bookmark_of_an_older_version_is_of_any_timeline(source, caplog):
 
 
 def test_after_a_dump_and_restore_it_is_said_how_many_rows_came_again(source, caplog):
-    """On the same server all rows have new writers then: nothing tells them from late ones."""
+    """On the same server all rows have new writers then, so nothing distinguishes them from late
+    ones.
+    """
     caplog.set_level("INFO")
     it = source()
     it.database.execute(ROWS)

@@ -17,7 +17,7 @@ from tap.extract.late_commits.driven_source import TABLE, Between, Source
 
 @dataclass
 class Writer:
-    """Transactions that insert and update for ever, short and long ones, as the dice fall.
+    """Transactions that insert and update forever, short and long ones, at random.
 
     A key is when one began.
     """

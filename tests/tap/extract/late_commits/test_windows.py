@@ -282,7 +282,7 @@ def test_a_view_and_the_setting_open_are_named_at_the_start(source, caplog):
         + "create view t as select * from b;"
     )
     source(view).ids()
-    assert "(late rows: none: its rows don't say who wrote them" in caplog.text
+    assert "(late rows: none: its rows don't show which transaction wrote them" in caplog.text
     it = source(TABLE, stream_options={"public-t": {"late_rows": "open"}})
     it.ids()
     assert "(late rows: open transactions only: as set by late_rows)" in caplog.text

@@ -91,9 +91,8 @@ CASES: dict[str, tuple[JSON, list[Step]]] = {
 
 
 def rows_of(messages: list[JSON]) -> Counter[str]:
-    """Each row with its stream.
-
-    Without moments, of which JSON and Parquet have forms of their own.
+    """Each row with its stream, without moments, for which JSON and Parquet have forms of their
+    own.
     """
     records = [each for each in messages if each["type"] == "RECORD"]
     plain = [

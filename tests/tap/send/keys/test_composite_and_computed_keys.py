@@ -21,7 +21,7 @@ def test_a_composite_key_cuts_ties_by_its_second_column_and_goes_on_inside_of_th
     source: Source,
 ) -> None:
     pipe, prefix, execute = source
-    # No primary key: only the composite one says how rows of one moment are told apart.
+    # There is no primary key, so only the composite one distinguishes rows of one moment.
     execute("create table t (id integer not null, at timestamp)")
     execute("create index t_at on t (at)")
     for number in range(12):

@@ -1,5 +1,5 @@
 """Keys that are stored as another type, have no distances, or lie below their bookmark: exact, or
-told by name.
+reported by name.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_a_bookmark_above_every_key_of_the_source_is_warned_about(
     pipe.run()
     assert "reach" not in caplog.text
 
-    # Loaded anew below the bookmark.
+    # Loaded again below the bookmark.
     execute("delete from t")
     execute("insert into t values (3, 1), (4, 2)")
     for lag in (0, 19):

@@ -87,8 +87,8 @@ def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(
 def test_files_hold_the_numbers_of_their_columns(
     lake: IcebergLake,
 ) -> None:
-    """Files hold the numbers of their columns at any depth and a mapping stands for files
-    without.
+    """Files hold the numbers of their columns at any depth, and there is a mapping for files
+    without them.
     """
     nested = {
         "id": {**INT, "x-sql-datatype": "SMALLINT"},

@@ -1,6 +1,5 @@
-"""Iceberg tables that others change.
-
-What they gave a table stays, or the run is refused by name.
+"""Iceberg tables that others change: what they gave a table stays, or the run is refused by
+name.
 """
 
 from __future__ import annotations

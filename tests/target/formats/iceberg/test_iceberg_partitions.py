@@ -1,5 +1,5 @@
-"""Hidden partitions of Iceberg tables: readers filter by columns, and whoever wrote the files, find
-the same rows.
+"""Hidden partitions of Iceberg tables: readers filter by columns, and find the same rows whatever
+wrote the files.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from target_spark_lake.stage import arrow_staging
 
 @pytest.fixture(params=["local", "local in pieces", "spark", "spark in pieces"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who decides and rewrites.
-
-    All at once, or some ranges of keys, small row groups, and in Spark a task a file.
+    """What decides and rewrites: all at once, or some ranges of keys, small row groups, and in
+    Spark a task a file.
     """
     name = str(request.param)
     monkeypatch.setitem(loading.DEFAULTS, "engine", name.split()[0])

@@ -1,4 +1,4 @@
-"""What a merged table holds, told by a plain dict."""
+"""What a merged table holds, modelled by a plain dict."""
 
 from __future__ import annotations
 

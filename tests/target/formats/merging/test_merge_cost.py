@@ -1,4 +1,4 @@
-"""What a merge opens and writes anew follows the change, not the table: other files may even be
+"""What a merge opens and rewrites depends on the change, not the table: other files may even be
 unreadable.
 """
 

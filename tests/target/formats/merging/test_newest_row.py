@@ -15,9 +15,8 @@ __all__ = ["lake"]
 def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(
     lake: Lake,
 ) -> None:
-    """Its database holds no newer one, whatever the cursors say.
-
-    What comes behind it is compared as ever.
+    """Its database holds no newer one, whatever the cursors say; what comes after it is compared as
+    usual.
     """
     late = items(**{"x-late-rows": True})
     lake.load(items(), item(1, 10, "a"), item(2, 10, "a"), item(3, 10, "a"), item(4, 10, "a"))
@@ -42,9 +41,8 @@ def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_ove
 def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(
     lake: Lake,
 ) -> None:
-    """By every method, for there is one conflict.
-
-    Which method keeps what, the test against a dict shows.
+    """By every method, because there is one conflict; the test against a dict shows which method
+    keeps what.
     """
     rows = [
         item(1, 5, "a"),
@@ -97,9 +95,8 @@ def test_a_number_that_the_lake_has_as_text_is_compared_as_a_number(lake: Lake) 
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake: Lake) -> None:
-    """Lines are Spark's, but 1.0 for an integer is jsonschema's.
-
-    Both in the middle of the batch.
+    """Lines are Spark's, but 1.0 for an integer is jsonschema's; both are in the middle of the
+    batch.
     """
     properties = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
     message = schema("s", properties, ("id",), **{"x-load-method": "append-dedup"})

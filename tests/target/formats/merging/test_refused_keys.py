@@ -1,4 +1,4 @@
-"""Keys and cursors by which no row can be told from another are refused by name."""
+"""Keys and cursors that can't distinguish rows are refused by name."""
 
 from __future__ import annotations
 

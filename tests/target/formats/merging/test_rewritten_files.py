@@ -1,7 +1,4 @@
-"""How a merge writes files again.
-
-Unchanged row groups as they are, the others in bounded memory.
-"""
+"""How a merge rewrites files: unchanged row groups as they are, the others in bounded memory."""
 
 from __future__ import annotations
 
@@ -54,9 +51,8 @@ def expected(changed: set[int]) -> dict[int, str]:
 def test_untouched_row_groups_keep_their_bytes(
     kind: Any, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the row groups with a changed row are decoded.
-
-    Those of several merges after each other, and by Spark.
+    """Only the row groups with a changed row are decoded, in several merges one after another, and
+    by Spark.
     """
     small_row_groups(monkeypatch)
     lake = kind(tmp_path / "lake")

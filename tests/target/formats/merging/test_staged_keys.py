@@ -1,4 +1,4 @@
-"""What footers tell of a file's keys: a file that holds a key of the run is never taken for one
+"""What footers show of a file's keys: a file that holds a key of the run is never mistaken for one
 that does not.
 """
 

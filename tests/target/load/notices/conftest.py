@@ -1,4 +1,4 @@
-"""A receiver, and a lake whose runs tell it how they ended."""
+"""A receiver, and a lake whose runs notify it how they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`notify`: who is told what of a run's end."""
+"""`notify`: which receiver is notified of what at a run's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program with a receiver: it ends as without, shows no URL, and tells of its own end, too."""
+"""The program with a receiver: it ends as it does without, shows no URL, and says how it ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET = Path(sys.executable).parent / "target-spark-lake"
 
 
 def command(lake: Lake, hook: Webhook, **settings: Any) -> list[str]:
-    """The target whose URL comes from the environment, by two variables whose names tell no secret."""  # noqa: E501
+    """The target whose URL comes from the environment, by two variables that look harmless."""
     path = lake.folder.parent / "target.json"
     notify = [{"url": "${HOOK}/services/${HOOK_PATH}", "on": ALL}]
     path.write_text(

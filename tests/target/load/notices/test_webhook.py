@@ -58,8 +58,8 @@ def warned_of(lake: Lake, url: str, said: str, caplog: pytest.LogCaptureFixture)
         caplog.clear()
         fail(lake, **settings)
         bad = [each.getMessage() for each in caplog.records]
-    assert good == [f"notify: {place} was not told that a run succeeded: {said}"]
-    assert bad == [f"notify: {place} was not told that a run failed: {said}"]
+    assert good == [f"notify: {place} was not notified that a run succeeded: {said}"]
+    assert bad == [f"notify: {place} was not notified that a run failed: {said}"]
     assert (lake.rows("s", "id"), lake.state()) == ([(1,), (2,)], {"x": 1})
     assert [each["outcome"] for each in journals(lake)] == ["succeeded", "failed"]
     assert SECRET not in json.dumps(journals(lake))
@@ -81,7 +81,7 @@ def test_a_name_that_is_not_known_is_one_warning(
     with caplog.at_level(logging.WARNING):
         succeed(lake, notify=[{"url": f"https://hooks.invalid/{SECRET}", "on": ALL}])
     (line,) = [each.getMessage() for each in caplog.records]
-    assert line.startswith("notify: https://hooks.invalid was not told that a run succeeded: ")
+    assert line.startswith("notify: https://hooks.invalid was not notified that a run succeeded: ")
     assert SECRET not in line
 
 

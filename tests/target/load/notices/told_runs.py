@@ -1,4 +1,4 @@
-"""Runs that end well or badly, and what is told of them."""
+"""Runs that end well or badly, and what is reported of them."""
 
 from __future__ import annotations
 

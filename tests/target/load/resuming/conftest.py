@@ -1,4 +1,4 @@
-"""The lake that these taps go on to fill."""
+"""The lake that these taps continue to fill."""
 
 from __future__ import annotations
 

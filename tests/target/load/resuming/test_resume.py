@@ -26,7 +26,7 @@ def runs(lake: Lake, capsys: pytest.CaptureFixture[str]) -> list[JSON]:
 
 
 def last_state_before(lines: list[JSON], end: int) -> int | None:
-    """What stands beside the last STATE, of those behind the first, before a line."""
+    """What is beside the last STATE before a line, except the first STATE."""
     return next(
         (line["resume"]["sent"] for line in reversed(lines[1:end]) if "resume" in line), None
     )
@@ -92,8 +92,8 @@ def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake:
 
 
 def begun_again(lake: Lake) -> list[JSON]:
-    """What a tap sends that goes on from a checkpoint, but begins one stream again: its table has
-    changed since.
+    """What a tap sends that continues from a checkpoint, but begins one stream again, because its
+    table has changed since.
     """
     opening, *_ = lake.announced(increment())
     assert opening["start"] == "resume"
@@ -162,7 +162,7 @@ def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_cam
 
 
 def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake) -> None:
-    """Its SCHEMA changed on the way; the run that goes on sends the last one only."""
+    """Its SCHEMA changed on the way; the run that continues sends only the last one."""
     narrow = schema("grows", {"id": INT}, ("id",))
     body = [schema("grows", {"id": INT, "extra": TEXT}), record("grows", id=3, extra="x"), narrow]
     body += [record("grows", id=4), state(grows=4), record("grows", id=5), state(grows=5)]

@@ -1,4 +1,4 @@
-"""What a run that died leaves to go on from: only whole batches before a STATE that says how."""
+"""What a run that died leaves to continue from: only whole batches before a STATE that says how."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_run_that_does_not_resume_discards_what_was_kept(lake: Lake) -> None:
 
 
 def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
-    """What it sends belongs to another start than the saved state, so it is no place to go on from
+    """What it sends belongs to another start than the saved state, so no run can continue from
     there.
     """
     lines = lake.announced(increment())
@@ -101,9 +101,8 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
 def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
     lake: Lake, monkeypatch
 ) -> None:
-    """Whatever the batches' size.
-
-    The files of each checkpoint hold just the rows before its STATE.
+    """Whatever the batches' size, the files of each checkpoint hold just the rows before its
+    STATE.
     """
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITE_SECONDS", 0)
     monkeypatch.setattr("target_spark_lake.load.checkpointing.WRITES_A_RUN", 1 << 62)

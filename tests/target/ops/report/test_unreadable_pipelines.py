@@ -1,4 +1,4 @@
-"""What can not be read of one pipeline is told by name, and stops no command of another."""
+"""What can't be read of one pipeline is reported by name, and stops no command of another."""
 
 from __future__ import annotations
 

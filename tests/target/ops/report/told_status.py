@@ -1,4 +1,6 @@
-"""What `spark-lake status` tells of the pipelines of a bucket, and runs that die for it to tell."""
+"""What `spark-lake status` reports about the pipelines of a bucket, and runs that die for it to
+report.
+"""
 
 from __future__ import annotations
 

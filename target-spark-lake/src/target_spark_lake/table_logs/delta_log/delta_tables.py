@@ -41,18 +41,17 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Write the entry that undoes another run's, if that was made.
+    """Write the entry that undoes another run's, if that was made, or else one that keeps it from
+    being made later.
 
-    Else one that keeps it from being made later.
-
-    Either contains this run's transaction, so that a process still trying to publish the other run
-    finds a later one.
+    Either entry contains this run's transaction, so that a process that still tries to publish the
+    other run finds a later one.
 
     Returns:
         The version; None if it already was one, or the other run has nothing in this table.
 
     Raises:
-        UnpublishableError: another writer changed what the run had made; the text says the way out.
+        UnpublishableError: another writer changed what the run had made; the text says what to do.
     """
     return next_version(storage, commit, partial(_entry, storage, commit))
 
@@ -143,12 +142,12 @@ def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | Non
 
 def _way_out(commit: DeltaCommit, what: str) -> str:
     return (
-        f"what the run had made of Delta table {commit.table} can't be taken back: someone else "
+        f"what the run had made of Delta table {commit.table} can't be reverted: someone else "
         f"changed it, {what}; bring it back to that version (RESTORE TABLE …), then try again"
     )
 
 
-# delta-rs and programs built on its kernel take `%2F` in a table's path for a slash.
+# delta-rs and programs built on its kernel mistake `%2F` in a table's path for a slash.
 UNREADABLE = "%"
 
 

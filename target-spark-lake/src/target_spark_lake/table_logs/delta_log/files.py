@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 # As many as other writers of Delta describe.
 MOST_COLUMNS = 32
-# Floating-point numbers lack bounds: no footer says whether there is a NaN, which most readers sort
-# above all numbers.
+# Floating-point numbers lack bounds, because no footer says whether there is a NaN, which most
+# readers sort above all numbers.
 _BOUNDED = {
     **{name: each.python for name, each in SCALARS.items() if each.python not in (float, bytes)},
     "decimal": Decimal,
@@ -69,8 +69,8 @@ def other_columns(storage: Storage, record: TableRecord, path: str) -> list[str]
 def readable(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
     """The files with equivalent hive folder names that every reader of Delta can open.
 
-    On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs
-    escape, unless that would make them longer than file systems allow.
+    On an object store, Polars mistakes delta-rs's URLs for names, so names contain nothing that
+    URLs escape, unless that would make them longer than file systems allow.
     """
     return tuple(
         replace(each, partition="/".join(map(_readable, each.partition.split("/"))))
@@ -174,9 +174,8 @@ def _restated(
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
-    """The log entry's content if the table's rows only move to other files.
-
-    Columns and partitions stay.
+    """The log entry's content if the table's rows only move to other files; columns and partitions
+    stay.
     """
     assert change.record is not None
     planned = DeltaCommit(
@@ -257,7 +256,7 @@ def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -
     """A file's `stats`: what its footer says about the described columns, or only the rows if it
     lacks something.
 
-    Where a file has statistics, but not of a column, delta-rs finds none of its rows by a filter on
+    If a file has statistics, but none of a column, delta-rs finds none of its rows by a filter on
     that column.
     """
     ranges = {name: _range(known, name, kind) for name, kind in described.items()}
@@ -273,7 +272,7 @@ def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -
 
 
 def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | None:
-    """What is known about a column; None if that is not all."""
+    """What is known about a column; None if it is not complete."""
     found = known.columns.get(name)
     if found is None or found.nulls is None:
         return None
@@ -288,9 +287,8 @@ def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | No
 
 
 def _value(bound: Any) -> Any:
-    """A value as spelled in the log.
-
-    Timestamps exact to the microsecond, decimals without an exponent.
+    """A value as spelled in the log: timestamps exact to the microsecond, decimals without an
+    exponent.
     """
     if isinstance(bound, Decimal):
         return Spelled(f"{bound:f}")

@@ -87,9 +87,8 @@ class DeltaCommit:
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:
-        """The commit as a JSON object.
-
-        Rarely used members are left out if empty: older programs don't know them.
+        """The commit as a JSON object; rarely used members are left out if empty, because older
+        programs don't know them.
         """
         body = asdict(self)
         return {name: value for name, value in body.items() if value or name not in OF_SOME}
@@ -174,9 +173,8 @@ def log_entry(
     remove: Iterable[AddedFile],
     again: Iterable[AddedFile],
 ) -> bytes:
-    """The entry of the next version.
-
-    `remove` goes, `again` is re-added, `schema` is None if unchanged.
+    """The entry of the next version: `remove` is removed, `again` is added again, and `schema` is
+    None if unchanged.
     """
     transaction = {
         "appId": commit.application,

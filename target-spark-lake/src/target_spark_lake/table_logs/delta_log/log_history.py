@@ -24,7 +24,7 @@ def last_transaction(
 
     0 if there is none since the commit was planned.
 
-    The log entries are searched too: a table's owner may make transactions expire early.
+    The log entries are searched too, because a table's owner may make transactions expire early.
 
     Raises:
         UnpublishableError: the log does not reach back, and transactions have expired.
@@ -38,19 +38,16 @@ def last_transaction(
             raise UnpublishableError(
                 LakeCode.LOG_FORGOTTEN,
                 f"Delta table {commit.table} has the property {FORGETS}, and its log does not "
-                "reach back to version "
-                f"{version}: whether it holds run {commit.run_id} can't be told; restore "
-                f"{LOG_FOLDER}, then "
-                "`spark-lake recover`",
+                f"reach back to version {version}: whether it holds run {commit.run_id} is "
+                f"unknown; restore {LOG_FOLDER}, then `spark-lake recover`",
             )
         found = max(found, *(numbers or [0]))
     return found
 
 
 def transactions(storage: Storage, commit: DeltaCommit, version: int) -> list[int] | None:
-    """The numbers of the pipeline's transactions in a version.
-
-    None if the log does not reach back to it.
+    """The numbers of the pipeline's transactions in a version; None if the log does not reach back
+    to it.
     """
     data = storage.read(log_file(commit.table, version))
     if data is None:

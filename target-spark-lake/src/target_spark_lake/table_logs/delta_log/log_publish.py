@@ -1,5 +1,5 @@
 """Publishing of a commit to a Delta table: one log entry, written once however often and by
-whomever it is tried.
+whichever process it is tried.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
 
     Raises:
         UnpublishableError: another writer changed rows that the commit replaces, columns that it
-            writes, or partitions;
-            the text says the way out.
+            writes, or partitions; the text says what to do.
         StorageError: the storage failed; the next start tries again.
     """
     return next_version(storage, commit, partial(_entry, storage, commit))
@@ -74,8 +73,8 @@ def next_version(
 ) -> int | None:
     """Make an entry the table's next version; None if the commit already was one, or has no entry.
 
-    A version is created only if absent, after searching all earlier ones for the commit: so it
-    exists once, even if a suspended process and its successor both try.
+    A version is created only if absent, after searching all earlier ones for the commit, so it
+    exists once even if a suspended process and its successor both try.
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application, known=False)
@@ -165,9 +164,8 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
 
 
 def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
-    """The new `schemaString`, including other writers' changes since the run was planned.
-
-    None if unchanged.
+    """The new `schemaString`, including other writers' changes since the run was planned; None if
+    unchanged.
     """
     assert commit.seen is not None
     if current.version == commit.seen:
@@ -218,8 +216,9 @@ def _restoration(
     """Files to remove and to bring back, if another writer rewrote files that the commit replaces
     (OPTIMIZE).
 
-    The new files hold rows that the commit replaces, but no other rows than the files before them:
-    so those are brought back in the same log entry, except the ones that the commit replaces.
+    The new files hold rows that the commit replaces, but no other rows than the files before them.
+    So those older files are brought back in the same log entry, except the ones that the commit
+    replaces.
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
@@ -254,7 +253,7 @@ def write_checkpoint(storage: Storage, table: str) -> None:
     """Write a checkpoint to save readers from reading the whole log, and remove expired parts of
     the log.
 
-    Never fails: without it reading only takes longer.
+    Never fails, as without it reading only takes longer.
     """
     try:
         found = open_table(storage, table)

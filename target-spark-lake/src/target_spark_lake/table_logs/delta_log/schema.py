@@ -52,9 +52,8 @@ def _parts(kind: LakeType) -> Iterator[LakeType]:
 
 
 def schema_after(before: str | None, columns: Struct) -> str | None:
-    """The `schemaString` of a table that gets exactly these columns.
-
-    None if it equals the one before.
+    """The `schemaString` of a table that gets exactly these columns; None if it equals the one
+    before.
 
     Everything else in it (comments, NOT NULL) is kept, and so is the order.
     """

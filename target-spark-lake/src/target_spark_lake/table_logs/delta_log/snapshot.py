@@ -130,9 +130,8 @@ class DeltaSnapshot:
         )
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out.
-
-        Empty if they can.
+        """Why the layout of the table's files keeps them from being compacted here; empty if they
+        can be.
         """
         if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
@@ -161,9 +160,8 @@ def read_snapshot(
     *,
     known: bool = True,
 ) -> DeltaSnapshot | None:
-    """The table now or at a version, with an application's last transaction.
-
-    None if there is no log.
+    """The table now or at a version, with an application's last transaction; None if there is no
+    log.
 
     Raises:
         StorageError: the log can't be read, or (if `known`) the table has features that this

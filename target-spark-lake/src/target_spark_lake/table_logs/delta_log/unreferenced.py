@@ -1,10 +1,10 @@
 """Files of a Delta table that no kept version needs: those removed in its log long enough ago.
 
 A version is kept if it was current at the given instant or later. So the files of all kept versions
-are those of the current version and those removed by entries after that instant. Of the others only
-files that certainly belong to the table go: the log says that they were removed, or they have a
-name given by a run of this program. (A checkpoint drops what was removed long ago, and log entries
-expire, so for the oldest files the name must suffice.)
+are those of the current version and those removed by entries after that instant. Of the other
+files, only those that certainly belong to the table are removed: the log says that they were
+removed, or they have a name given by a run of this program. (A checkpoint drops what was removed
+long ago, and log entries expire, so for the oldest files the name must suffice.)
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ _AMOUNT = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|w
 def unreferenced(
     storage: Storage, table: str, record: TableRecord, before: datetime
 ) -> Unreferenced:
-    """What no version current at `before` or later needs.
-
-    Earlier if the table's owner keeps files longer.
+    """What no version needs that was current at `before` or later, or at an earlier moment if the
+    table's owner keeps files longer.
 
     Raises:
         StorageError: the log is missing or can't be read.
@@ -86,7 +85,7 @@ def unreferenced(
 def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
     """The files except those brought back meanwhile (RESTORE); the log needs no entry."""
     current = read_snapshot(storage, unreferenced.table)
-    if current is None:  # whoever removed the log must decide about the files
+    if current is None:  # the user that removed the log must decide about the files
         return ()
     return [
         path
@@ -125,9 +124,8 @@ def _starts_the_log(entries: Sequence[FileInfo]) -> bool:
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:
-    """The entries written since an instant, and all after them.
-
-    An entry without a time counts as young.
+    """The entries written since an instant, and all after them; an entry without a time counts as
+    young.
     """
     for number, entry in enumerate(entries):
         if entry.modified is None or entry.modified >= before.timestamp():

@@ -130,7 +130,7 @@ def _bound(column: NestedField, value: Bound, *, upper: bool) -> str | None:
     try:
         return base64.b64encode(to_bytes(kind, value)).decode()
     except (TypeError, ValueError, AttributeError, NotImplementedError, OverflowError):
-        # The value has the column's former type: no bound is given.
+        # The value has the column's former type, so no bound is given.
         return None
 
 

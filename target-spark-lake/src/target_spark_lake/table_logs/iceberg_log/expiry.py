@@ -79,7 +79,7 @@ def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced)
     table = unreferenced.table
     with opened(storage, chosen, table) as catalog:
         found = _without(catalog, table, unreferenced.details.get(SNAPSHOTS, ()))
-        if found is None:  # whoever removed it must decide about the files
+        if found is None:  # the user that removed it must decide about the files
             return ()
         with catalog_errors(f"a manifest of Iceberg table {table}"):
             needed = _paths(
@@ -92,9 +92,8 @@ def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced)
 
 
 def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:
-    """The table without these snapshots, except those still referenced.
-
-    None if there is no table.
+    """The table without these snapshots, except those still referenced; None if there is no
+    table.
     """
     for _ in range(TRIES):
         found = catalog.load(table)
@@ -172,9 +171,8 @@ def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -
 
 
 def _metadata_names(found: Table) -> set[str]:
-    """Names of all valid metadata, without their folders, whose spelling varies.
-
-    Each name is used only once.
+    """Names of all valid metadata, without their folders, whose spelling varies; each name is used
+    only once.
     """
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
@@ -190,9 +188,8 @@ def _name(path: str) -> str:
 
 
 def _named(found: Table, numbers: Iterable[int]) -> set[str]:
-    """Everything referenced by snapshots, as spelled there.
-
-    Manifest lists, manifests, data files.
+    """Everything referenced by snapshots, as spelled there: manifest lists, manifests and data
+    files.
     """
     names: set[str] = set()
     manifests: dict[str, ManifestFile] = {}
@@ -212,10 +209,7 @@ def _named(found: Table, numbers: Iterable[int]) -> set[str]:
 
 
 def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
-    """The references as paths relative to the bucket.
-
-    Those outside the table's folder are left out.
-    """
+    """The references as paths relative to the bucket, without those outside the table's folder."""
     roots = tuple(f"{each}/" for each in spellings(storage, table))
     return {
         f"{table}/{name[len(root) :]}" for name in names for root in roots if name.startswith(root)

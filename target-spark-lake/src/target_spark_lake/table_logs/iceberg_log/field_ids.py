@@ -100,8 +100,8 @@ def _below(
     path = f"{above}.{name}" if above else name
     is_list = element.get(CONVERTED) == (I32, 3) or 3 in element.get(LOGICAL, (0, {}))[1]
     yield path, element
-    # Of a list's three levels the middle one has no field id, and no level needs to have Iceberg's
-    # name.
+    # The middle one of the three levels of a list has no field id, and no level needs to have
+    # Iceberg's name.
     above_children = next(elements) if is_list else element
     for _ in range(above_children.get(CHILDREN, (I32, 0))[1]):
         yield from _below(elements, path, "element" if is_list else "")

@@ -35,7 +35,7 @@ def spec_of(
     specs: Sequence[PartitionSpec] = (),
     last_partition_id: int = 0,
 ) -> PartitionSpec:
-    """The spec for a table with this schema: an equal one of its `specs`, else a new one."""
+    """The spec for a table with this schema: an equal one of its `specs`, or else a new one."""
     known = {
         (each.source_id, str(each.transform), each.name): each.field_id
         for spec in specs

@@ -45,8 +45,8 @@ Snapshot.__deepcopy__ = SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[
 class RunTransaction(Transaction):
     """A transaction that is committed once, and computes the metadata after its changes once.
 
-    They list all snapshots: with a thousand of them each computation would take as long as a
-    commit.
+    The metadata list all snapshots, so with a thousand of them each computation would take as long
+    as a commit.
     """
 
     _made: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None

@@ -1,5 +1,5 @@
-"""Publishing of a commit to an Iceberg table: one snapshot, made once however often and by whomever
-it is tried.
+"""Publishing of a commit to an Iceberg table: one snapshot, made once however often and by
+whichever process it is tried.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 
     Raises:
         UnpublishableError: another writer changed rows that the commit replaces, columns that it
-            writes, or partitions;
-            the text says the way out.
+            writes, or partitions; the text says what to do.
         StorageError: catalog or store failed; the next start tries again.
     """
     next_snapshot(storage, chosen, commit, _transaction)
@@ -104,8 +103,8 @@ def next_snapshot(
     """Commit a transaction to the table, unless its run already made one, or there is nothing to
     commit.
 
-    The catalog accepts it only on top of the very state that was searched for the run: so it is
-    made once, even if a suspended process and its successor both try.
+    The catalog accepts it only on top of the very state that was searched for the run, so it is
+    made once even if a suspended process and its successor both try.
     """
     check_catalog(chosen, commit)
     with opened(storage, chosen, commit.table) as catalog:
@@ -272,8 +271,9 @@ def _restoration(
     """Files to remove and to bring back, if another writer rewrote files that the commit replaces
     (a compaction).
 
-    The new files hold rows that the commit replaces, but no other rows than the files before them:
-    so those are brought back in the same snapshot, except the ones that the commit replaces.
+    The new files hold rows that the commit replaces, but no other rows than the files before them.
+    So those older files are brought back in the same snapshot, except the ones that the commit
+    replaces.
     """
     before = now.at(commit.snapshot)
     since = _operations_since(now, commit)
@@ -297,9 +297,8 @@ def _restoration(
 
 
 def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
-    """Operations by others since the commit was planned, by snapshot.
-
-    None if the history doesn't reach back.
+    """Operations by others since the commit was planned, by snapshot; None if the history doesn't
+    reach back.
     """
     found: list[Operation] = []
     number = now.number

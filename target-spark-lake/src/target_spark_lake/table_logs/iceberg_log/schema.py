@@ -1,6 +1,5 @@
-"""A table's columns in Iceberg.
-
-Each has a permanent field id, which files and partitions refer to.
+"""A table's columns in Iceberg; each has a permanent field id, to which files and partitions
+refer.
 """
 
 from __future__ import annotations
@@ -69,18 +68,17 @@ _LAKE = {str(kind): as_iceberg(Scalar(name)) for name, kind in _TYPES.items()}
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuse columns whose names Iceberg can't tell from those of members, which it joins with
-    dots.
+    """Refuse columns whose names Iceberg can't distinguish from those of members, which it joins
+    with dots.
     """
     counts = Counter(_names("", columns))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise SchemaError(
             LakeCode.COLUMN_NAME,
-            f"stream {stream}: Iceberg can't tell the column {twice[0]!r} from a member of that "
-            "name, as it joins "
-            "names with dots; rename one of them in the tap, or load the stream as format parquet "
-            "or delta",
+            f"stream {stream}: Iceberg can't distinguish the column {twice[0]!r} from a member of "
+            "that name, as it joins names with dots; rename one of them in the tap, or load the "
+            "stream as format parquet or delta",
         )
 
 
@@ -186,9 +184,8 @@ def lake_type(kind: IcebergType) -> LakeType:
 
 
 def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Name and type of the columns.
-
-    Types that are the same in Iceberg are kept as in the table's record.
+    """Name and type of the columns; types that are the same in Iceberg are kept as in the table's
+    record.
     """
     types = columns_from_text(known).types
     return {

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
 
 # Table properties: the columns' field ids when our files were written, and the last run that
-# changed the table. The latter only grows, so that a publisher suspended through later runs and its
-# snapshot's expiry notices.
+# changed the table. The latter only grows, so a publisher that was suspended through later runs and
+# its snapshot's expiry notices that.
 COLUMN_NUMBERS, LAST_RUN = "dataspoc.column-numbers", "dataspoc.last-run-id"
 RUN_ID = "dataspoc.run-id"
 
@@ -176,9 +176,8 @@ class IcebergSnapshot:
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be compacted here because of how they are laid out.
-
-        Empty if they can.
+        """Why the layout of the table's files keeps them from being compacted here; empty if they
+        can be.
         """
         try:
             is_as_before = spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
@@ -237,7 +236,7 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     """The current columns with the run's planned change, which must fit the run's files.
 
     Raises:
-        UnpublishableError: columns of the files have changed; the text says the way out.
+        UnpublishableError: columns of the files have changed; the text says what to do.
     """
     current = now.schema
     if is_same(current, planned):
@@ -262,10 +261,9 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else changed Iceberg table {commit.table} after run {commit.run_id} was "
-            "planned, in column(s) "
-            f"{', '.join(lost) or '?'}, of which its files hold other numbers: take that change "
-            "back (ALTER TABLE …), "
-            "then `spark-lake recover`, then make it again",
+            f"planned, in column(s) {', '.join(lost) or '?'}, of which its files hold other "
+            "numbers: revert that change (ALTER TABLE …), then `spark-lake recover`, then make it "
+            "again",
         )
     if not commit.changes_schema:
         return current

@@ -1,6 +1,5 @@
-"""A commit to an Iceberg table as the journal keeps it.
-
-Everything in its snapshot except the id.
+"""A commit to an Iceberg table as the journal keeps it: everything in its snapshot except the
+id.
 """
 
 from __future__ import annotations

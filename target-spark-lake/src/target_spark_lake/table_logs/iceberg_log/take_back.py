@@ -1,4 +1,4 @@
-"""Takes back the commit of a given-up run to an Iceberg table by another snapshot, which undoes its
+"""Reverts the commit of an abandoned run to an Iceberg table by another snapshot, which undoes its
 own.
 """
 
@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Make the snapshot that undoes another run's, if that was made.
+    """Make the snapshot that undoes another run's, if that was made, or else keep it from being
+    made later.
 
-    Else keep it from being made later.
-
-    Either leaves this run's id with the table, so a process still trying to publish the other run
-    finds a later one.
+    Either leaves this run's id with the table, so a process that still tries to publish the other
+    run finds a later one.
 
     Raises:
-        UnpublishableError: another writer changed what the run had made; the text says the way out.
+        UnpublishableError: another writer changed what the run had made; the text says what to do.
     """
     next_snapshot(storage, chosen, commit, _transaction)
 
@@ -97,7 +96,8 @@ def _transaction(
     transaction = begin(current, commit)
     if made is not None:
         _restore_columns(now, commit, made, transaction)
-    # Even if nothing changes: a process that examined the table before can't commit on top of it.
+    # Even if nothing changes, because a process that examined the table before then can't commit on
+    # top of it.
     stage_snapshot(transaction, {RUN_ID: commit.run_id}, add, remove)
     return transaction
 
@@ -169,7 +169,7 @@ def _restore_columns(
 
 def _way_out(commit: IcebergCommit, what: str) -> str:
     return (
-        f"what the run had made of Iceberg table {commit.table} can't be taken back: someone else "
-        f"changed it, {what}; "
-        "bring it back to that snapshot (CALL ….system.rollback_to_snapshot), then try again"
+        f"what the run had made of Iceberg table {commit.table} can't be reverted: someone else "
+        f"changed it, {what}; bring it back to that snapshot (CALL ….system.rollback_to_snapshot), "
+        "then try again"
     )
