@@ -175,9 +175,7 @@ def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
     assert found == [(key, customer, amount) for key, customer, amount, *_ in EXPECTED]
 
 
-def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(
-    postgresql, tmp_path
-) -> None:
+def test_log_changes_into_foreign_targets(postgresql, tmp_path) -> None:
     """`target-duckdb` does; `target-jsonl` has the mark beside the key."""
     jsonl, duck = (
         program("target-jsonl", "0.1.4", "target-jsonl"),

@@ -180,7 +180,7 @@ def _named(adapter: Any) -> str:
     return str(adapter.PRIVATE)
 
 
-def test_private_members_are_used_in_the_modules_that_name_them_alone() -> None:
+def test_private_members_stay_in_their_modules() -> None:
     adapters = {Path(inspect.getfile(each)) for each in ADAPTERS}
     assert adapters <= {*SOURCES}
     found = {

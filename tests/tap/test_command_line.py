@@ -62,7 +62,8 @@ def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path, lines):
     assert kinds["RECORD" if lines else "BATCH"] == (2 if lines else 1)
 
 
-def test_help_has_an_example_and_about_says_what_each_setting_is_for() -> None:
+def test_help_and_about_describe_the_program() -> None:
+    """Help has an example, and about says what each setting is for."""
     for program in ("tap-spark-jdbc", "target-spark-lake"):
         shown = {flag: _output(program, flag) for flag in ("--help", "--about", "--version")}
         assert "Example: tap-spark-jdbc --config tap.json" in " ".join(shown["--help"].split())
@@ -187,7 +188,8 @@ def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
     assert broken.succeeded().records("public-t") == []
 
 
-def test_a_value_that_its_type_cannot_hold_is_one_line_that_names_the_column(postgres):
+def test_unrepresentable_value_names_its_column(postgres):
+    """A value that its type can't hold is one line that names the column."""
     tap, _ = postgres(
         "create table t (id integer primary key, at timestamp); insert into t values (1, "
         "'infinity')"

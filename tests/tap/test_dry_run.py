@@ -75,9 +75,10 @@ def conditions(lines: list[str]) -> list[str]:
     return [line.partition("  ")[2] for line in lines if line[:1].isdigit()]
 
 
-def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(
+def test_each_stream_shows_sql_bounds_and_slices(
     config: dict[str, Any],
 ) -> None:
+    """Each stream shows its SQL with bounds, its slices and its rows."""
     shown = planned(config, OpeningState({}, "first"))
 
     assert list(shown) == [
@@ -112,7 +113,8 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(
 SPLIT = ("`id` < (40)", "`id` >= (40) AND `id` < (80)", "`id` >= (80)")
 
 
-def test_the_bounds_are_those_of_the_state_and_full_leaves_it_aside(config: dict[str, Any]) -> None:
+def test_bounds_come_from_the_state_unless_full(config: dict[str, Any]) -> None:
+    """The bounds are those of the state, and a full run ignores it."""
     config |= {"tables": ["orders", "scanned"], "null_replication_key": "exclude"}
 
     saved = planned(config, OpeningState(SAVED, "saved"))
@@ -174,5 +176,5 @@ def test_a_stream_that_can_t_be_read_is_named_beside_the_others(config: dict[str
 
     assert list(shown) == ["", "whole: FULL_TABLE"]
     assert shown["whole: FULL_TABLE"][-1].startswith(
-        "skipped: stream orders: the saved bookmark can't be used"
+        "skipped: RUN-032 stream orders: the saved bookmark can't be used"
     )

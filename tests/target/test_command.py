@@ -61,9 +61,8 @@ def error_lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 GOOD = to_bytes(schema("s", ID), record("s", id=1), state(x=1))
 
 
-def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_error(
-    tmp_path, lake, config
-) -> None:
+def test_load_from_file_prints_state_and_summary(tmp_path, lake, config) -> None:
+    """A load from a file prints only the state, and its summary on standard error."""
     (tmp_path / "in.singer").write_bytes(GOOD)
     done = run(command(tmp_path, config, "--input", str(tmp_path / "in.singer")))
     assert (done.returncode, done.stdout) == (0, b'{"x":1}\n'), done.stderr.decode()

@@ -52,9 +52,10 @@ def go_on(lake: Lake, expected: JSON) -> None:
 
 @pytest.mark.parametrize("bucket", ["parquet", "delta"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tables_journals_and_states_of_every_released_version_are_read_and_continued(
+def test_lakes_of_released_versions_are_continued(
     spark: Any, version: str, bucket: str, tmp_path: Path, capsys: Any
 ) -> None:
+    """Tables, journals and states of every released version are read and continued."""
     lake, expected = opened(version, bucket, tmp_path)
     assert found(lake, expected["rows"]) == expected["rows"]
     assert answer(lake, capsys, "state", "show")["bookmarks"] == expected["state"]["bookmarks"]
@@ -78,9 +79,10 @@ def test_tables_journals_and_states_of_every_released_version_are_read_and_conti
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("bucket", ["committed", "cut"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_run_that_a_released_version_left_unfinished_is_finished_or_continued(
+def test_unfinished_runs_of_releases_are_continued(
     version: str, bucket: str, tmp_path: Path
 ) -> None:
+    """A run that a released version left unfinished is finished or resumed."""
     lake, expected = opened(version, bucket, tmp_path)
     assert (found(lake, expected["rows"]), lake.state()) == (expected["rows"], expected["state"])
     go_on(lake, expected)

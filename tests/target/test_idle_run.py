@@ -48,9 +48,8 @@ def loaded(folder: Path, messages: Sequence[object], **settings: str) -> list[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
-def test_a_run_without_records_saves_its_state_without_arrow_and_spark(
-    tmp_path: Path, chosen: str
-) -> None:
+def test_idle_run_saves_state_without_arrow_or_spark(tmp_path: Path, chosen: str) -> None:
+    """A run without records saves its state without loading Arrow or Spark."""
     assert loaded(tmp_path, MESSAGES, format=chosen) == []
 
 

@@ -19,7 +19,8 @@ def test_the_places_of_a_pipeline() -> None:
     assert layout.table_record("raw/t") == ".dataspoc/tables/raw/t.json"
 
 
-def test_a_final_file_lies_in_its_table_or_partition_under_its_runs_name() -> None:
+def test_final_file_is_named_after_its_run() -> None:
+    """A final file is in its table or partition and named after its run."""
     layout = Layout("p", "/data/")
     assert layout.table("t") == "data/t"
     assert (
@@ -31,7 +32,8 @@ def test_a_final_file_lies_in_its_table_or_partition_under_its_runs_name() -> No
     )
 
 
-def test_a_file_in_the_place_of_an_older_one_sorts_there_and_tells_who_wrote_it() -> None:
+def test_replacement_file_sorts_in_its_original_place() -> None:
+    """A replacement file sorts in the place of the original and names its writer."""
     layout = Layout("p")
     before, after = (layout.final_file("t", "", run, 1, "zstd.parquet") for run in ("R1", "R2"))
     files = [before]
@@ -43,7 +45,8 @@ def test_a_file_in_the_place_of_an_older_one_sorts_there_and_tells_who_wrote_it(
     assert sort_prefix("t/a.parquet") == sort_prefix("t/day=1/a.zstd.parquet") == "a"
 
 
-def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:
+def test_staging_folders_are_private_to_pipelines() -> None:
+    """No pipeline shares a staging folder with anything else."""
     for name in ("batches", "tmp", "runs"):
         assert Layout(name).pipeline_staging == f".dataspoc/staging/runs/{name}"
 
@@ -61,7 +64,8 @@ def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:
         ".",
     ],
 )
-def test_a_data_root_outside_of_the_bucket_or_in_our_own_folder_is_refused(path: str) -> None:
+def test_data_root_outside_the_bucket_is_refused(path: str) -> None:
+    """A data root outside the bucket or in our own folder is refused."""
     with pytest.raises(ConfigurationError, match="LAKE-053"):
         Layout("p", path)
     with pytest.raises(ConfigurationError, match="LAKE-053"):

@@ -25,14 +25,16 @@ def lake(spark, tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_the_same_schema_again_has_no_effect_and_all_records_of_the_run_stay(lake: Lake) -> None:
+def test_repeated_schema_keeps_all_records(lake: Lake) -> None:
+    """A repeated identical schema has no effect, and all records of the run are kept."""
     same = schema("dim", ID, ("id",), **FULL)
     lake.load(same, record("dim", id=1), same, record("dim", id=2))
     assert lake.rows("dim", "id") == [(1,), (2,)]
     assert len([path for path in lake.files() if path.endswith(".parquet")]) == 1
 
 
-def test_a_changed_schema_in_mid_stream_keeps_all_records_and_adds_its_columns(lake: Lake) -> None:
+def test_changed_schema_midstream_adds_columns(lake: Lake) -> None:
+    """A changed schema in mid-stream keeps all records and adds its columns."""
     wider = schema("dim", {**ID, "name": TEXT}, **FULL)
     lake.load(schema("dim", ID, **FULL), record("dim", id=1), wider, record("dim", id=2, name="b"))
     assert lake.rows("dim", "id, name") == [(1, None), (2, "b")]
@@ -45,7 +47,8 @@ def test_a_new_column_is_added_and_a_dropped_one_stays(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A"])
-def test_a_column_of_another_type_fails_before_anything_is_written(lake: Lake, name: str) -> None:
+def test_column_type_conflict_fails_before_writing(lake: Lake, name: str) -> None:
+    """A column of another type fails before anything is written."""
     lake.load(schema("s", {"a": INT}), record("s", a=1), state(n=1))
     before = lake.files()
     said = "column a is bigint in the table and string" if name == "a" else "differ only by case"
@@ -86,9 +89,8 @@ def test_bad_input_is_told_and_changes_nothing(
     assert capsys.readouterr().out == ""
 
 
-def test_unknown_messages_are_skipped_with_one_warning_and_activate_version_changes_nothing(
-    lake: Lake, caplog
-) -> None:
+def test_unknown_messages_are_skipped_with_one_warning(lake: Lake, caplog) -> None:
+    """Unknown messages are skipped with one warning; ACTIVATE_VERSION changes nothing."""
     odd = {"type": "PING", "stream": "s"}
     activate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 1}
     lake.load(schema("s", ID), odd, record("s", id=1), odd, activate, state(x=1))
@@ -98,7 +100,8 @@ def test_unknown_messages_are_skipped_with_one_warning_and_activate_version_chan
     ]
 
 
-def test_types_in_any_case_missing_key_properties_and_text_input_are_taken(lake: Lake) -> None:
+def test_lenient_message_forms_are_accepted(lake: Lake) -> None:
+    """Types in any case, missing key properties and text input are accepted."""
     messages = [
         {"type": "schema", "stream": "s", "schema": {"properties": ID}},
         {"type": "Record", "stream": "s", "record": {"id": 1}},

@@ -328,7 +328,7 @@ def differing(database: MariaDatabase, pipe: BucketPipe) -> list[str]:
     return found
 
 
-def test_mariadb_loads_on_a_cluster_and_a_worker_that_dies_in_mid_file_loses_and_repeats_nothing(
+def test_mariadb_load_survives_worker_death(
     cluster: Cluster, mariadb: MariaDB, s3: S3, tmp_path: Path
 ) -> None:
     """A first run over JDBC, whose worker dies with its executor, then an increment on the worker

@@ -37,7 +37,7 @@ def server() -> Iterator[str]:
         yield facts["remote"]
 
 
-def test_the_same_pipe_runs_on_a_spark_connect_server_and_without_news_asks_it_little(
+def test_pipe_runs_on_spark_connect(
     server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
     """No program has a JVM of its own.
@@ -87,7 +87,7 @@ ANSWERS = {
 }
 
 
-def test_questions_by_a_spark_connect_server_are_answered_by_the_drivers_own_texts(
+def test_connect_queries_match_driver_text(
     server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
     """Also where Spark's text would be another one, or where it has no type for the value."""

@@ -49,7 +49,8 @@ def test_the_last_stage_runs_as_an_account_without_rights() -> None:
     assert found[last:].index(("USER", users[-1])) < found[last:].index(("WORKDIR", "/work"))
 
 
-def test_nothing_is_fetched_past_the_package_managers_and_no_secret_is_an_argument() -> None:
+def test_image_has_no_downloads_or_secret_arguments() -> None:
+    """The image downloads only through package managers and takes no secret as an argument."""
     assert words_of("ADD") == []
     for words in words_of("RUN"):
         assert not re.search(r"\b(curl|wget|sudo|chmod 777)\b", words)

@@ -107,7 +107,7 @@ def kill_in_the_middle(
     return strike
 
 
-def test_on_yarn_killed_executors_and_application_masters_lose_and_repeat_nothing(
+def test_yarn_kills_lose_and_repeat_nothing(
     yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
     """The executors of a first run into S3 are killed, then the masters of append, upsert and

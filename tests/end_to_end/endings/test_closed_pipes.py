@@ -49,9 +49,10 @@ def by_shell(
 
 
 @pytest.mark.parametrize("redirection", [">&-", "> >(exec >&- <&-)", "> /dev/full"])
-def test_a_state_that_nobody_can_read_is_told_as_committed_with_exit_1(
+def test_unread_final_state_is_committed_and_exits_1(
     pipe: Pipe, marked: Marked, redirection: str
 ) -> None:
+    """If nobody reads the final state, the run is reported as committed and exits with 1."""
     code, _, errors = by_shell(pipe, marked, redirection)
     assert code == 1
     assert "the run is committed and its state is saved" in said(errors, TARGET)
@@ -79,9 +80,8 @@ def test_closed_descriptors_do_no_harm(pipe: Pipe, marked: Marked, redirection: 
     assert (pipe.bucket / "raw").exists() == ("<" not in redirection)
 
 
-def test_a_tap_notices_a_target_that_is_gone_although_it_has_nothing_to_send_yet(
-    pipe: Pipe, marked: Marked
-) -> None:
+def test_idle_tap_detects_closed_target(pipe: Pipe, marked: Marked) -> None:
+    """A tap with nothing to send yet still notices that its target is gone."""
     source = pipe.folder / "source.db"
     with sqlite3.connect(source) as connection:
         endless = (

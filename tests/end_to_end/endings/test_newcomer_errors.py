@@ -209,9 +209,7 @@ def reader_of(database: Any, connection: psycopg.Connection[Any]) -> JSON:
     return {"jdbc_url": database.jdbc_url, "user": user, "password": PASSWORD}
 
 
-def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way_out(
-    postgresql: Any, tmp_path: Path
-) -> None:
+def test_partly_readable_tables_are_named_with_a_fix(postgresql: Any, tmp_path: Path) -> None:
     """Grants on some columns, a materialized view without rows, a view that divides by zero, hidden
     rows.
     """
@@ -253,9 +251,7 @@ def test_what_only_a_part_of_can_be_read_stops_nothing_and_is_named_with_the_way
     }
 
 
-def test_all_tables_that_can_not_be_read_are_named_at_once_before_anything_is_read(
-    postgresql: Any, tmp_path: Path
-) -> None:
+def test_all_unreadable_tables_are_named_at_once(postgresql: Any, tmp_path: Path) -> None:
     """One line each; the last line says how the others arrive."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -311,9 +307,8 @@ def test_a_store_without_keys_and_a_store_without_an_answer(
     assert deaf_server.removeprefix("http://") in said.line(TAP)
 
 
-def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(
-    sqlite_shop: JSON, tmp_path: Path
-) -> None:
+def test_unwritable_folder_blames_no_storage_options(sqlite_shop: JSON, tmp_path: Path) -> None:
+    """An unwritable folder is reported without pointing at storage options."""
     (tmp_path / "file").touch()
     said = run(tmp_path, sqlite_shop, {"bucket": str(tmp_path / "file/lake")})
     assert said.code == 1
@@ -322,9 +317,7 @@ def test_a_folder_that_can_not_be_written_is_no_matter_of_a_store_s_options(
     assert "storage_options" not in said.line(TARGET) + said.line(TAP)
 
 
-def test_a_held_pipeline_names_the_holder_and_the_tap_names_the_target(
-    sqlite_shop: JSON, tmp_path: Path
-) -> None:
+def test_locked_pipeline_names_the_holder(sqlite_shop: JSON, tmp_path: Path) -> None:
     """Taking it by force is the last resort, and the tap speaks of the target that ended, not of
     its own output.
     """

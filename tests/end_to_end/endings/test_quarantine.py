@@ -15,7 +15,8 @@ def masked(text: str) -> str:
     return hmac.digest(b"k", text.encode(), "sha256").hex()
 
 
-def test_rows_without_the_key_of_a_merge_are_kept_apart_masked_and_told(tmp_path: Path) -> None:
+def test_merge_rows_without_key_are_quarantined(tmp_path: Path) -> None:
+    """Rows without the merge key are quarantined, masked and reported."""
     database = tmp_path / "shop.db"
     with sqlite3.connect(database) as connection:
         connection.execute(

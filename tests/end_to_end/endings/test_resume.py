@@ -154,7 +154,7 @@ def test_a_run_that_dies_again_and_again_gets_on_each_time(
         "delete from customers where id = 1",
     ],
 )
-def test_a_full_table_that_changed_between_two_runs_is_what_it_was_at_the_second(
+def test_full_table_changed_between_runs_is_current(
     connection: psycopg.Connection[Any], tmp_path: Path, change: str
 ) -> None:
     """TRUNCATE or DELETE between a death and the run that continues: no row stays that the source
@@ -175,9 +175,10 @@ def test_a_full_table_that_changed_between_two_runs_is_what_it_was_at_the_second
     check_nothing_is_left(pipe)
 
 
-def test_what_a_dead_run_left_is_not_used_where_the_user_or_a_changed_config_says_so(
+def test_leftovers_of_a_dead_run_can_be_discarded(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
+    """A dead run's data is discarded with --no-resume or after a config change."""
     pipe = pipe_of(connection, tmp_path, "orders")
     run_to(ROWS // 2, pipe)
 

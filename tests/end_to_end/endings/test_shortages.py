@@ -71,9 +71,10 @@ def staged(bucket: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("staging", ["local", "spark"])
-def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
+def test_full_bucket_is_one_clear_line(
     tmp_path: Path, marked: Marked, disk: SmallDisk, staging: str
 ) -> None:
+    """A full bucket is reported in one clear line; once there is room, the next run succeeds."""
     pipe = Pipe(
         tmp_path / "run",
         {},

@@ -310,9 +310,8 @@ def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked:
 
 
 @pytest.mark.usefixtures("with_pandas")
-def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_cleans_up(
-    pipe: Pipe, marked: Marked
-) -> None:
+def test_kill_9_of_both_programs_leaves_no_jvm(pipe: Pipe, marked: Marked) -> None:
+    """After kill -9 of both programs no JVM is left, and the next start cleans up."""
     pipe.tap |= {"tables": ["endless"], "engine": "local"}
     pipe.target["staging"] = "spark"
     tap = marked.start(pipe.tap_command())

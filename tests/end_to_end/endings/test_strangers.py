@@ -101,9 +101,7 @@ def shop(postgresql: Any, tmp_path: Path) -> Any:
         connection.execute("drop owned by reader; drop role reader")
 
 
-def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_arrive(
-    shop: Shop, caplog
-) -> None:
+def test_unreadable_unlisted_streams_are_skipped(shop: Shop, caplog) -> None:
     """Whatever keeps the user from reading them, each is named with what to do, without the
     server's noise.
     """
@@ -148,9 +146,8 @@ def test_strangers_that_can_not_be_read_are_left_out_all_at_once_and_the_others_
 @pytest.mark.parametrize(
     "setting", [{"tables": ["*", "denied"]}, {"stream_options": {"public-denied": {}}}]
 )
-def test_a_stream_that_a_setting_names_fails_the_run_and_all_others_are_named_with_it(
-    shop: Shop, setting: Any
-) -> None:
+def test_unreadable_configured_stream_fails_the_run(shop: Shop, setting: Any) -> None:
+    """An unreadable stream named in a setting fails the run, and all others are listed too."""
     shop.database.execute(STRANGERS["public-denied"][0] + ";" + STRANGERS["public-partly"][0])
     shop.config |= setting
 
@@ -163,7 +160,7 @@ def test_a_stream_that_a_setting_names_fails_the_run_and_all_others_are_named_wi
     assert "stream public-partly" in str(error)
 
 
-def test_a_stream_that_arrived_before_fails_the_run_also_one_without_a_bookmark(shop: Shop) -> None:
+def test_unreadable_known_stream_fails_the_run(shop: Shop) -> None:
     """The tap knows a bookmark; the target knows the table."""
     shop.sync().succeeded()
     before = shop.lake.rows("public-good"), shop.state.read_text()
@@ -224,9 +221,8 @@ def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> 
     assert shop.lake.rows("public-keyless", "k") == [(1,), (2,)]
 
 
-def test_a_view_of_sqlite_over_a_table_that_is_gone_hides_nothing_else(
-    tmp_path: Path, caplog
-) -> None:
+def test_broken_sqlite_view_hides_no_other_stream(tmp_path: Path, caplog) -> None:
+    """A SQLite view over a missing table does not hide any other stream."""
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as database:
         database.executescript(

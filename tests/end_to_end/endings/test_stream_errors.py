@@ -113,9 +113,10 @@ def shop(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.parametrize("shop", [FAILING], indirect=True)
-def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_others_arrive(
+def test_failed_stream_keeps_table_and_bookmark(
     shop: Shop,
 ) -> None:
+    """A stream that fails halfway keeps its table and bookmark; the other streams arrive."""
     tables, bookmarks = {name: shop.table(name) for name in shop.streams}, shop.bookmarks()
     shop.change()
 
@@ -138,9 +139,10 @@ def test_a_stream_that_fails_half_way_leaves_its_table_and_its_bookmark_and_the_
 
 
 @pytest.mark.parametrize("shop", [["appended", "whole"]], indirect=True)
-def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_streams_rows(
+def test_resume_after_skip_drops_that_streams_rows(
     shop: Shop,
 ) -> None:
+    """A tap that dies after skipping a stream is resumed without that stream's rows."""
     shop.change()
     whole = shop.tap().output
     lines = whole.splitlines(keepends=True)
@@ -165,9 +167,10 @@ def test_a_tap_that_dies_after_it_gave_a_stream_up_is_continued_without_that_str
 
 
 @pytest.mark.parametrize("shop", [["appended"]], indirect=True)
-def test_what_a_dead_run_sent_of_a_stream_goes_too_when_the_next_run_gives_it_up(
+def test_skipped_stream_drops_rows_of_a_dead_run(
     shop: Shop,
 ) -> None:
+    """A stream skipped on resume also drops the rows that the dead run had sent."""
     table, bookmarks = shop.table("appended"), shop.bookmarks()
     shop.change()
     lines = shop.tap().output.splitlines(keepends=True)
@@ -189,9 +192,8 @@ def test_what_a_dead_run_sent_of_a_stream_goes_too_when_the_next_run_gives_it_up
     assert shop.table("appended") == shop.source("appended")
 
 
-def test_through_the_real_pipe_a_forbidden_table_is_named_and_exits_3(
-    postgresql: Any, tmp_path: Path
-) -> None:
+def test_forbidden_table_in_a_pipe_exits_3(postgresql: Any, tmp_path: Path) -> None:
+    """In a real pipe, a forbidden table is named and the tap exits with code 3."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(

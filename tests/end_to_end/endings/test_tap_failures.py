@@ -70,9 +70,7 @@ def test_under_spark_lake_run_the_tap_hands_its_error_over(pipe: Pipe, hook: Web
     assert "tap.json" in newest(pipe)["error"]
 
 
-def test_under_a_plain_pipe_the_tap_leaves_its_error_beside_its_state(
-    pipe: Pipe, hook: Webhook
-) -> None:
+def test_piped_tap_leaves_its_error_beside_its_state(pipe: Pipe, hook: Webhook) -> None:
     """The report has it whole; the receiver of a notification sees no value of a record.
 
     The next run knows nothing of it.

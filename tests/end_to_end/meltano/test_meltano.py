@@ -58,9 +58,8 @@ def bookmark(lake: Project) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(1200)
-def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_one_pipeline(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """Pipes, runs, schedules and full refreshes of two machines take turns on one pipeline."""
     shared, shop = tmp_path / "shared", new_shop(postgresql.new_database())
     places = {
         **shop.variables(),
@@ -121,9 +120,10 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
     assert len(list(shared.glob(f".dataspoc/runs/{PIPELINE}/*.json"))) == 4
 
 
-def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(
+def test_overlapping_cron_run_names_the_other_and_ends(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """A cron run that meets another run ends at once and names it."""
     project = new_project(tmp_path)
     # As cron knows no variables; from PostgreSQL the tap reads without a session of Spark.
     variables = new_shop(postgresql.new_database()).variables()
@@ -171,7 +171,8 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(
     assert project.lake_state("orders") == project.lake_state() == state
 
 
-def test_a_tap_that_fails_fails_the_run_and_leaves_lake_and_state_alone(project: Project) -> None:
+def test_failing_tap_fails_the_run_without_changes(project: Project) -> None:
+    """A failing tap fails the run and changes neither the lake nor the state."""
     failed = project.meltano(
         "run", *PLUGINS, TAP_SPARK_JDBC_INCREMENTAL_TABLES='["nowhere:id:integer"]'
     )

@@ -107,9 +107,10 @@ def told(python: Path, script: str, *words: Path, **variables: str) -> dict[str,
     return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}
 
 
-def test_airflow_runs_the_example_with_the_connection_s_password_in_its_environment_alone(
+def test_airflow_keeps_the_password_in_the_environment(
     tmp_path: Path,
 ) -> None:
+    """Airflow runs the example with the connection's password only in its environment."""
     python = program("apache-airflow", "3.3.2", "python")
     dags, seen, standin = tmp_path / "dags", tmp_path / "seen", tmp_path / ".venv/bin/spark-lake"
     dags.mkdir()
@@ -135,9 +136,8 @@ def test_airflow_runs_the_example_with_the_connection_s_password_in_its_environm
     assert PASSWORD not in facts["log"]
 
 
-def test_dagster_materializes_the_example_s_assets_with_what_the_run_brought(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_dagster_materializes_assets_with_run_facts(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """Dagster materializes the example's assets with the figures of the run."""
     python = program("dagster", "1.13.29", "python")
     tap, target = tmp_path / "tap.json", tmp_path / "target.json"
     tap.write_text(json.dumps(new_shop(postgresql.new_database()).tap))

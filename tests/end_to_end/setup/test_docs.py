@@ -128,7 +128,7 @@ def test_the_navigation_leads_to_every_page() -> None:
     )
 
 
-def test_the_figures_of_the_first_page_are_those_of_the_benchmarks() -> None:
+def test_first_page_figures_match_the_benchmarks() -> None:
     """Each number beside a link to the benchmarks is on their page, unit included."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     lines = [

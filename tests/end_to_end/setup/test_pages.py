@@ -63,9 +63,10 @@ def test_tutorial_runs_from_its_beginning_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "heading"), CONTINUED)
-def test_every_command_of_a_page_runs_and_shows_what_the_page_says(
+def test_documented_commands_run_as_shown(
     page: str, heading: str, first: Path, tmp_path: Path
 ) -> None:
+    """Every command on a page runs and shows what the page says."""
     folder = tmp_path / "shop"
     shutil.copytree(first, folder)
     for config in (folder / "tap.json", folder / "target.json"):

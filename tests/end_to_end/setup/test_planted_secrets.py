@@ -152,9 +152,10 @@ def planted(
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
+def test_planted_secrets_never_leak(
     postgresql: Any, planted: list[str], ssh: Ssh, tmp_path: Path, reader: str
 ) -> None:
+    """No planted secret is found in anything that a run leaves behind."""
     database, lake = postgresql.new_database(), tmp_path / "lake"
     role = f"planted_{reader}"
     with psycopg.connect(database.dsn, autocommit=True) as source:

@@ -93,7 +93,8 @@ def unconditional(block: str) -> str:
     return re.sub(r" ;[^\\]*", " ", block, count=1)
 
 
-def test_the_lock_pins_every_requirement_within_its_range_and_with_hashes() -> None:
+def test_lock_pins_requirements_with_hashes() -> None:
+    """The lock file pins every requirement within its range and with hashes."""
     pins = locked()
     wanted: list[str] = []
     for folder in (".", *PACKAGES):

@@ -15,9 +15,10 @@ from end_to_end.pipe import BIN, Pipe
 from servers.postgresql import PostgreSQL
 
 
-def test_the_pipe_with_its_state_in_postgresql_and_secrets_in_the_environment(
+def test_pipe_with_state_in_postgresql(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A pipe runs with its state in PostgreSQL and its secrets in the environment."""
     database = postgresql.new_database()
     monkeypatch.setenv("STATE_PASSWORD", database.password)
     monkeypatch.setenv("SHOP_JOBS", "2")

@@ -96,7 +96,7 @@ def batches(lines: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("method", "format"), [("append", "jsonl"), ("append", "parquet"), ("upsert", "parquet")]
 )
-def test_batches_bring_each_run_what_is_new_and_their_files_are_the_tables(
+def test_batch_runs_are_incremental(
     spark: Any, connection: psycopg.Connection[Any], tmp_path: Path, method: str, format: str
 ) -> None:
     """Runs by batches and by records take turns on one state, with rows that come at the bookmark
@@ -129,9 +129,10 @@ def test_batches_bring_each_run_what_is_new_and_their_files_are_the_tables(
     assert Counter(trip.rows()) == source(connection)
 
 
-def test_a_full_run_by_batches_replaces_the_state_after_its_success_alone(
+def test_full_batch_run_replaces_state_only_on_success(
     spark: Any, connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
+    """A full run by batches replaces the state only after it has succeeded."""
     trip = trip_of(connection, tmp_path / "lake", "append")
     trip.run_by("batches")
     saved, rows = trip.state_path.read_bytes(), Counter(trip.rows())

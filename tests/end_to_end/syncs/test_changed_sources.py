@@ -34,7 +34,7 @@ def run(folder: Path, **target: Any) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_a_changed_source_is_said_without_rows_and_a_changed_config_is_refused(
+def test_schema_changes_are_reported_before_any_row(
     postgresql: Any, tmp_path: Path, hook: Webhook
 ) -> None:
     """The log says so, and `notify` with `schema`; `lag` reports that there was no success for too

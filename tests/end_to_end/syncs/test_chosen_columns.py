@@ -105,9 +105,7 @@ def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
 
 
 @pytest.mark.parametrize("way", ["lines", "batches"])
-def test_excluded_columns_stay_in_the_source_and_renamed_ones_arrive_by_their_new_names(
-    postgresql: PostgreSQL, tmp_path: Path, way: str
-) -> None:
+def test_excluded_and_renamed_columns(postgresql: PostgreSQL, tmp_path: Path, way: str) -> None:
     """Renamed keys merge, detect deletes and are verified; state speaks of the source's name."""
     with filled(postgresql, CREATED) as (database, connection):
         options = {**OPTIONS, "detect_deletes": True}

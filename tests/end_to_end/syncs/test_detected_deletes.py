@@ -58,7 +58,7 @@ def source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
+def test_deletes_are_applied_after_a_death_among_keys(
     spark: SparkSession, connection: psycopg.Connection[Any], pipe: Pipe
 ) -> None:
     """What goes before and after the two runs by processes is done in this one."""

@@ -59,7 +59,7 @@ def orders_pipe(database: Any, folder: Path, **settings: Any) -> Pipe:
     return Pipe(folder, tap)
 
 
-def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(
+def test_first_incremental_idle_and_full_run_are_exact(
     spark: Any, shop: Any, tmp_path: Path
 ) -> None:
     """The last two runs in this process; as processes they are in `test_start`."""

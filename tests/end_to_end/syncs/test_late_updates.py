@@ -19,7 +19,7 @@ TABLE = """
 """
 
 
-def test_a_late_update_whose_key_went_back_is_what_an_upsert_holds(spark, postgresql, tmp_path):
+def test_upsert_keeps_a_late_update_with_an_older_key(spark, postgresql, tmp_path):
     """As `updated_at = now()` writes it, which is the moment at which its transaction began."""
     database = postgresql.new_database()
     tap = {

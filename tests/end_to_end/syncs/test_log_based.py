@@ -108,8 +108,8 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(
 
         connection.execute("select pg_drop_replication_slot(%s)", (f"spark_tap_{pipeline}",))
         why = (
-            f"stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost with a "
-            "failover); run the tap"
+            f"TAP-053 stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost "
+            "with a failover); run the tap"
         )
         (lost,) = answer("status", exit_code=1, says=why)
         assert lost["streams"]["public-orders"]["log_lost"].startswith(why)

@@ -80,9 +80,8 @@ def test_many_tables_of_postgresql_arrive_each_as_it_is(
     assert found(in_steps) == tables_of("public-")
 
 
-def test_many_tables_of_sqlite_arrive_each_as_it_is_and_an_increment_brings_the_new_rows_alone(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_many_sqlite_tables_and_their_increment(spark: SparkSession, tmp_path: Path) -> None:
+    """Many SQLite tables arrive intact, and an incremental run adds only the new rows."""
     path = tmp_path / "source.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(script(""))

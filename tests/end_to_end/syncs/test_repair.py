@@ -108,9 +108,10 @@ def truth(
 
 
 @pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
-def test_altered_removed_and_invented_rows_are_repaired_and_nothing_else(
+def test_repair_fixes_altered_missing_and_extra_rows(
     spark: SparkSession, database: Any, tmp_path: Path, layout: str
 ) -> None:
+    """Altered, missing and extra rows are repaired, and nothing else is touched."""
     # A masked stream is compared, and repaired, as it is masked.
     masks = {"mask_key": "not to be guessed", "stream_options": {"t": {"mask": {"v": "hash"}}}}
     trip = sqlite_trip(tmp_path, "t:k:integer!upsert", **(masks if layout == "parquet" else {}))
@@ -143,9 +144,10 @@ def test_altered_removed_and_invented_rows_are_repaired_and_nothing_else(
 
 
 @pytest.mark.parametrize("layout", ["parquet", "delta"])
-def test_every_type_of_postgresql_is_repaired_in_a_partitioned_table_and_its_own_columns_stay(
+def test_repair_handles_every_postgresql_type(
     spark: SparkSession, postgresql: Any, tmp_path: Path, layout: str
 ) -> None:
+    """Every PostgreSQL type is repaired in a partitioned table, which keeps its own columns."""
     trip, source = postgresql_trip(postgresql, tmp_path, "public.orders:seen:timestamp!upsert")
     options = {"partition_by": ["ok", "month(seen)"]}
     target = {
@@ -197,9 +199,10 @@ def test_every_type_of_postgresql_is_repaired_in_a_partitioned_table_and_its_own
             (1, 7, 1.0), (2, 7, 1.0), (3, 7, 1.0)]  # fmt: skip
 
 
-def test_a_table_of_versions_gets_what_it_lacks_and_keeps_what_it_has(
+def test_repair_of_versioned_table_only_adds(
     spark: SparkSession, database: Any, tmp_path: Path
 ) -> None:
+    """A table of versions gets the rows it lacks and keeps those it has."""
     trip = sqlite_trip(tmp_path, "t:k:integer", "twins:k:integer")
     shop(database)
     database.execute("create table twins (k integer, v text)")
@@ -243,9 +246,10 @@ def test_a_table_that_comes_whole_is_repaired_by_its_key(
     assert len(pq.read_table(trip.folder / "raw/t")) == ROWS
 
 
-def test_a_repair_is_refused_that_would_delete_too_much_or_spoil_another_run(
+def test_repair_refuses_mass_deletes_and_a_locked_lake(
     spark: SparkSession, database: Any, tmp_path: Path
 ) -> None:
+    """A repair that would delete too much or disturb another run is refused."""
     trip = sqlite_trip(tmp_path, "t:k:integer!upsert")
     shop(database)
     trip.run(with_state=True)
@@ -262,9 +266,10 @@ def test_a_repair_is_refused_that_would_delete_too_much_or_spoil_another_run(
     assert Storage(str(trip.folder)).list(".dataspoc/staging") == []
 
 
-def test_a_repair_that_dies_is_undone_or_finished_by_the_next_run(
+def test_dead_repair_is_undone_or_finished(
     spark: SparkSession, database: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
+    """A repair that dies is undone or finished by the next run."""
     trip = sqlite_trip(tmp_path, "t:k:integer!upsert")
     target = {"hard_delete": True}
     shop(database)

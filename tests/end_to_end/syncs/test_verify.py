@@ -73,9 +73,10 @@ def test_every_kind_of_difference_is_named_by_its_key(
         )
 
 
-def test_a_row_that_lies_twice_in_the_lake_is_extra_with_and_without_a_key(
+def test_duplicate_lake_rows_are_extra(
     spark: SparkSession, database: sqlite3.Connection, tmp_path: Path
 ) -> None:
+    """A row stored twice in the lake counts as extra, with and without a key."""
     database.execute("create table keyed (id integer primary key, v text)")
     database.execute("create table plain (a integer, v text)")
     database.execute("insert into keyed values (1, 'a'), (2, 'b')")
@@ -134,7 +135,7 @@ def test_what_can_not_be_compared_is_one_clear_line(
     database.execute("insert into t values (1)")
     trip = sqlite_trip(tmp_path)
     (problem,) = report(trip).problems
-    assert problem.startswith("stream t: pipeline test never loaded it")
+    assert problem.startswith("LAKE-054 stream t: pipeline test never loaded it")
     trip.run()
     with pytest.raises(ConfigurationError, match="LAKE-054"):
         report(trip, stream="s")
@@ -153,7 +154,7 @@ def test_what_can_not_be_compared_is_one_clear_line(
     assert report(trip).agrees
 
 
-def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something_differs(
+def test_verify_command_output_and_exit_code(
     database: sqlite3.Connection,
     tmp_path: Path,
     spark: SparkSession,

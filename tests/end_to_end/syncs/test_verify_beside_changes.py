@@ -67,12 +67,13 @@ def test_what_moves_on_at_the_source_is_no_difference(
         assert (found["source_rows"], found["lake_rows"], found["not_compared"]) == (42, 43, 0)
 
 
-def test_a_large_group_at_the_bookmark_is_compared_by_what_was_sent(
+def test_large_boundary_group_is_compared_as_sent(
     spark: SparkSession,
     database: sqlite3.Connection,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A large group of rows at the bookmark is compared with what was sent."""
     database.execute("create table t (id integer primary key, k integer, v text)")
     rows = (
         "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1500) select "
@@ -96,9 +97,10 @@ def test_a_large_group_at_the_bookmark_is_compared_by_what_was_sent(
     assert found["counts"] == {"missing": 0, "extra": 150, "different": 0}
 
 
-def test_marked_rows_wider_columns_and_the_lag_are_what_they_mean(
+def test_marked_rows_wider_columns_and_lag_are_equal(
     spark: SparkSession, database: sqlite3.Connection, tmp_path: Path
 ) -> None:
+    """Rows marked as deleted, wider columns and the safety lag cause no false difference."""
     database.execute(
         "create table t (id integer primary key, k integer, n decimal(6,2), b blob, at timestamp)"
     )

@@ -99,9 +99,10 @@ def test_every_type_of_postgresql_at_its_extremes(
         expect_the_same(records, batches)
 
 
-def test_the_columnar_reader_gives_the_same_of_every_type_that_it_reads(
+def test_columnar_reader_matches_for_every_type(
     spark: SparkSession, source: Any, tmp_path: Path
 ) -> None:
+    """The columnar reader gives the same values for every type that it reads."""
     database, connection = source
     read = {f"c{number}": kind for number, kind in enumerate(KINDS) if is_read_as_it_is(kind)}
     nan = "'Infinity'::float8 - 'Infinity'"

@@ -54,7 +54,7 @@ def written(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("reader", "way"), [("arrow", "lines"), ("jdbc", "batches")])
-def test_nothing_that_a_run_leaves_holds_a_masked_value_and_verify_compares_the_masked(
+def test_masked_values_leave_no_trace(
     spark: SparkSession,
     postgresql: Any,
     tmp_path: Path,
@@ -62,6 +62,7 @@ def test_nothing_that_a_run_leaves_holds_a_masked_value_and_verify_compares_the_
     reader: str,
     way: str,
 ) -> None:
+    """Nothing that a run leaves holds a masked value, and verify compares masked values."""
     caplog.set_level(logging.DEBUG)
     database = postgresql.new_database()
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}

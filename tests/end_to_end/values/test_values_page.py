@@ -109,7 +109,8 @@ def test_the_page_of_types_says_what_sqlite_s_columns_become(
     )
 
 
-def test_the_page_of_types_names_every_override_and_what_the_lake_makes_of_each_name() -> None:
+def test_types_page_lists_overrides_and_lake_types() -> None:
+    """The page on types lists every override and the lake type of each type name."""
     rows = section("types.md", "Names of types")
     named = re.findall(r"`([A-Z][A-Z ]*)", " ".join(row[0] for row in rows))
     assert {SqlType.parse(name).name for name in named} == {*KNOWN_TYPES, "VARBINARY"}

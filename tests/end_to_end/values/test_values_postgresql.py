@@ -307,9 +307,10 @@ def lake(spark: SparkSession, source: Any, tmp_path_factory: pytest.TempPathFact
     return trip
 
 
-def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
+def test_checksum_text_matches_for_every_type(
     lake: RoundTrip,
 ) -> None:
+    """Every type at its extremes has the same checksum text in the source and in the lake."""
     texts = texts_of_both(lake, "public-t")
     assert texts.lake == texts.source
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
@@ -317,9 +318,8 @@ def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_side
     assert texts.unsummed == lists
 
 
-def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(
-    source: Any, lake: RoundTrip
-) -> None:
+def test_extreme_values_match_psycopg(source: Any, lake: RoundTrip) -> None:
+    """Every type at its extremes is stored in Parquet as psycopg reads it."""
     _, connection = source
     found = lake.table("public-t").sort_by("id")
 

@@ -126,9 +126,8 @@ def bits(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
-def test_whatever_a_column_holds_lies_in_the_parquet_as_sqlite3_reads_it(
-    spark: SparkSession, tmp_path: Path, encoding: str
-) -> None:
+def test_stored_values_match_sqlite3(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+    """Whatever a column holds is stored in Parquet as sqlite3 reads it."""
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"pragma encoding = '{encoding}'")

@@ -48,7 +48,7 @@ def check_nothing_came(lake: TwoTables, runs: int) -> None:
 
 
 @pytest.mark.parametrize("runs", [0, 2])
-def test_no_snapshot_is_made_of_a_run_that_was_given_up_meanwhile(
+def test_no_snapshot_of_an_abandoned_run(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     """Where the run was to make the tables, they are made, and empty: so the sleeper does not make
@@ -64,9 +64,8 @@ def test_no_snapshot_is_made_of_a_run_that_was_given_up_meanwhile(
 
 
 @pytest.mark.parametrize("runs", [0, 2])
-def test_no_delta_entry_is_made_of_a_run_that_was_given_up_meanwhile(
-    tmp_path: Path, dead: Process, runs: int
-) -> None:
+def test_no_delta_entry_of_an_abandoned_run(tmp_path: Path, dead: Process, runs: int) -> None:
+    """No Delta log entry is made for a run that was abandoned in the meantime."""
     lake = TwoTables(tmp_path)
     for _ in range(runs):
         lake.sync()
@@ -122,13 +121,14 @@ UPGRADES = [
 
 
 @pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
-def test_a_table_that_was_upgraded_for_good_before_its_commit_is_left_as_it_is_and_the_run_given_up(
+def test_table_upgraded_before_commit_is_left_alone(
     tmp_path: Path,
     dead: Process,
     kind: type[TwoTables],
     upgrade: Callable[[TwoTables], None],
     said: str,
 ) -> None:
+    """A table upgraded before its commit is left as it is, and the run is abandoned."""
     lake = kind(tmp_path)
     committed_and_dead(lake, dead)
     upgrade(lake)
@@ -149,13 +149,14 @@ def files_of(lake: TwoTables, table: str) -> int:
 
 
 @pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
-def test_a_table_that_was_upgraded_after_its_commit_does_not_keep_the_run_from_being_published(
+def test_table_upgraded_after_commit_is_published(
     tmp_path: Path,
     dead: Process,
     kind: type[TwoTables],
     upgrade: Callable[[TwoTables], None],
     said: str,
 ) -> None:
+    """A table upgraded after its commit does not keep the run from being published."""
     lake = kind(tmp_path)
     lake.sync()
     with pytest.MonkeyPatch.context() as patch:
@@ -171,9 +172,8 @@ def test_a_table_that_was_upgraded_after_its_commit_does_not_keep_the_run_from_b
     assert files_of(lake, GROWS) == 2
 
 
-def test_a_table_that_the_catalog_names_elsewhere_leaves_a_note_and_the_run_is_given_up(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_run_with_a_relocated_table_is_abandoned(tmp_path: Path, dead: Process) -> None:
+    """A table that the catalog has moved leaves a note, and the run is abandoned."""
     lake = TwoIcebergTables(tmp_path)
     committed_and_dead(lake, dead)
     for location in (f"file://{tmp_path}/elsewhere", f"file://{tmp_path}/{GROWS}"):
@@ -194,9 +194,8 @@ def move(lake: TwoIcebergTables, location: str) -> None:
         transaction._apply((SetLocationUpdate.model_validate({"location": location}),))
 
 
-def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_no_table_in_another_catalog_than_planned(tmp_path: Path, dead: Process) -> None:
+    """A table is never created in a catalog other than the one its run was planned with."""
     lake = TwoIcebergTables(tmp_path)
     committed_and_dead(lake, dead, 0)
     other = replace(

@@ -50,9 +50,10 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> SmallLake:
 @pytest.mark.slow
 @pytest.mark.parametrize("runs_before", [0, 2])
 @pytest.mark.parametrize("moves", [0, 2])
-def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_again_once(
+def test_commit_with_missing_file_is_abandoned(
     lake: SmallLake, dead: Process, runs_before: int, moves: int
 ) -> None:
+    """A committed run with a missing file is abandoned, and all its rows arrive again once."""
     for _ in range(runs_before):
         lake.sync()
     bound = runs_before * STEP
@@ -99,7 +100,7 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [0, 3])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
+def test_fault_while_abandoning_loses_nothing(
     tmp_path: Path, dead: Process, fault: str, moves: int
 ) -> None:
     """The run is waiting as before, or is abandoned; nothing in between ever stays."""
@@ -134,9 +135,8 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
-def test_a_fault_at_any_change_on_s3_while_a_run_is_given_up_loses_and_repeats_nothing(
-    s3: S3, dead: Process, fault: str
-) -> None:
+def test_s3_fault_while_abandoning_loses_nothing(s3: S3, dead: Process, fault: str) -> None:
+    """A fault at any change on S3 while a run is abandoned loses and repeats nothing."""
     changes = frozenset({"write", "copy", "delete"})
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     bound = lake.sync()
@@ -159,9 +159,7 @@ def test_a_fault_at_any_change_on_s3_while_a_run_is_given_up_loses_and_repeats_n
     lake.check_exact(lake.sync())
 
 
-def test_files_that_are_gone_after_the_old_ones_went_leave_what_is_there_and_all_comes_again(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_files_missing_after_retirement_keep_the_rest(tmp_path: Path, dead: Process) -> None:
     """Then no way leads back for that table: what it has stays until the next run, whose rows come
     once.
     """
@@ -175,9 +173,8 @@ def test_files_that_are_gone_after_the_old_ones_went_leave_what_is_there_and_all
     lake.check_exact(lake.sync())
 
 
-def test_only_a_committed_run_that_can_t_be_published_is_given_up(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_only_unpublishable_commits_are_abandoned(tmp_path: Path, dead: Process) -> None:
+    """Only a committed run that can't be published can be abandoned."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     good = last_committed(lake.storage(), LAYOUT.runs)
@@ -226,9 +223,8 @@ def test_a_storage_that_only_fails_is_no_reason_to_give_up(tmp_path: Path, dead:
     )
 
 
-def test_the_state_goes_back_before_the_rows_and_is_the_empty_one_where_none_was(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_state_is_reverted_before_rows(tmp_path: Path, dead: Process) -> None:
+    """The state is reverted before the rows, to the empty one if there was none."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     with pytest.raises(
         Died

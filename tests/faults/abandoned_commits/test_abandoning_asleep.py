@@ -15,9 +15,8 @@ from singer_spark.errors import StorageError
 from singer_spark.store.storage import Storage
 
 
-def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_stale_publisher_restores_nothing(tmp_path: Path, dead: Process) -> None:
+    """A publisher that slept while its run was abandoned restores nothing."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
 
@@ -28,7 +27,7 @@ def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(
 
 
 @pytest.mark.parametrize("runs_before", [0, 2])
-def test_a_publisher_that_slept_before_its_state_does_not_write_it_once_its_run_was_given_up(
+def test_stale_publisher_does_not_write_its_state(
     tmp_path: Path, dead: Process, runs_before: int
 ) -> None:
     """The state before is the same value, but never the very text that the sleeper saw."""
@@ -44,9 +43,7 @@ def test_a_publisher_that_slept_before_its_state_does_not_write_it_once_its_run_
     lake.check_exact(lake.sync())
 
 
-def test_a_publisher_that_slept_before_it_retires_looks_whether_its_run_was_given_up(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_stale_publisher_checks_before_retiring_files(tmp_path: Path, dead: Process) -> None:
     """What it would retire is the table again."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
@@ -65,7 +62,7 @@ def test_a_publisher_that_slept_before_it_retires_looks_whether_its_run_was_give
     lake.check_exact(lake.sync())
 
 
-def test_what_a_sleeper_could_still_move_is_gone_before_what_it_has_moved(
+def test_unmoved_files_are_removed_before_moved_ones(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a bucket, where many requests travel at once."""

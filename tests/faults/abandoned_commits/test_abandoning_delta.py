@@ -63,9 +63,10 @@ def check_abandoned(lake: TwoTables, syncs: int) -> None:
     assert lake.storage().list(".dataspoc/staging") == []
 
 
-def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
+def test_abandoned_delta_conflict_undoes_entries(
     tmp_path: Path,
 ) -> None:
+    """Abandoning a run with a Delta conflict undoes the log entries that were made."""
     lake = conflicting(tmp_path, 3)
     assert lake.rows(GROWS) == rows_after(GROWS, 4)
     done = give_up_delta(lake)
@@ -81,9 +82,10 @@ def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_entry_half_undone(
+def test_fault_while_abandoning_a_delta_conflict(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
+    """A fault while a Delta conflict is abandoned leaves no log entry half undone."""
     waits = conflicting(tmp_path / "waits", 3)
 
     def given_up(lake: TwoTables, wrap: Wrap) -> None:
@@ -103,9 +105,8 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
         )
 
 
-def test_a_file_of_a_new_delta_table_that_is_gone_leaves_an_empty_table_or_none_and_all_comes_again(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_missing_file_of_new_delta_table_is_recovered(tmp_path: Path, dead: Process) -> None:
+    """A missing file of a new Delta table leaves it empty or absent; all rows arrive again."""
     lake = TwoTables(tmp_path)
     with pytest.raises(Died):
         logs = frozenset({"create"})  # lock, two claims, journal, the log of `grows`
@@ -121,7 +122,7 @@ def test_a_file_of_a_new_delta_table_that_is_gone_leaves_an_empty_table_or_none_
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 1), rows_after(CHANGES, 1))
 
 
-def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force(
+def test_foreign_changes_to_an_entry_are_not_reverted(
     tmp_path: Path,
 ) -> None:
     """Nothing is decided then, and the text says what to do."""
@@ -137,9 +138,7 @@ def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force
     check_abandoned(lake, 3)
 
 
-def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_delta_table(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_stale_publisher_makes_no_delta_entry(tmp_path: Path, dead: Process) -> None:
     """Not even if someone has restored the table since, so that its entry would fit again."""
     lake = TwoTables(tmp_path)
     for _ in range(3):

@@ -36,9 +36,10 @@ def words(
     return code, json.loads(out), err
 
 
-def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_why(
+def test_unpublished_commit_is_reported_with_a_reason(
     unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Status, runs and report say that a committed run is not published, and why."""
     lake, run_id = unpublished
     code, (pipeline,), problems = words(lake, capsys, "status")
     assert (code, pipeline["outcome"], pipeline["running"]) == (1, "committed", False)
@@ -71,9 +72,10 @@ def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_wh
     assert (code, pipeline["outcome"]) == (0, "succeeded")
 
 
-def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
+def test_publishing_run_counts_as_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A run that is publishing right now is reported as running, not as waiting."""
     lake, seen = SmallLake(f"{tmp_path}/lake", {}), []
     lake.sync()
 

@@ -33,7 +33,7 @@ def writer(bucket: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def test_kill_9_before_any_change_of_the_bucket_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_kill_9_before_any_change_loses_nothing(tmp_path: Path) -> None:
     """One lake, one process a step, until a process gets through all of its steps."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
@@ -71,9 +71,10 @@ def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -
     lake.check_exact(2 * STEP)
 
 
-def test_readers_in_a_loop_meet_whole_files_of_committed_rows_only_while_writers_are_killed(
+def test_readers_see_only_committed_rows_during_kills(
     tmp_path: Path,
 ) -> None:
+    """Readers see only whole files of committed rows while writers are killed."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     over = threading.Event()

@@ -48,7 +48,7 @@ def load_with(
 @pytest.mark.usefixtures("checkpoints_at_once")
 @pytest.mark.parametrize("tap_dies", [False, True], ids=["the tap lives", "the tap died before"])
 @pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
-def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_anew(
+def test_killed_target_is_resumed_or_restarted(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str, tap_dies: bool
 ) -> None:
     """Lines from a living tap come slowly, so that checkpoints are written; otherwise what is

@@ -91,7 +91,7 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
     assert rounds.looks > 8
 
 
-def test_kills_on_s3_by_batches_and_by_records_in_turn_lose_and_repeat_nothing(
+def test_kills_on_s3_with_batches_and_records(
     s3: Any, postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
     """After a BATCH and before its STATE, or after a STATE, when the next files are written or

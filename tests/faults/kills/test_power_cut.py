@@ -53,9 +53,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return events
 
 
-def test_retired_files_are_gone_for_good_before_the_run_is_marked_as_published(
+def test_retired_files_are_gone_before_published_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Retired files are durably removed before the run is marked as published."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     events = recorded(monkeypatch)
@@ -70,7 +71,7 @@ def test_retired_files_are_gone_for_good_before_the_run_is_marked_as_published(
     assert ("fsync", table) in events[gone:marked]
 
 
-def test_a_commits_files_are_on_the_disk_before_its_journal_and_in_their_places_before_what_follows(
+def test_commit_files_are_durable_before_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a power cut leaves a journal that names files which are gone, or a state without its
@@ -118,9 +119,10 @@ def test_what_a_checkpoint_names_is_on_the_disk_before_it(
         assert ("fsync", str(path)) in events[:written]
 
 
-def test_what_a_snapshot_consists_of_is_on_the_disk_before_the_catalog_names_it(
+def test_snapshot_files_are_durable_before_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All files of a snapshot are on disk before the catalog names it."""
     lake = TwoIcebergTables(tmp_path)
     lake.sync()
     events = recorded(monkeypatch)
@@ -150,9 +152,10 @@ def test_what_a_snapshot_consists_of_is_on_the_disk_before_the_catalog_names_it(
         assert ("fsync", str(folder)) in events[made:named]
 
 
-def test_a_checkpoint_of_a_delta_log_is_on_the_disk_before_older_entries_go(
+def test_delta_checkpoint_is_durable_before_cleanup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A checkpoint of a Delta log is on disk before older entries are removed."""
     lake = TwoTables(tmp_path)
     lake.sync()
     events = recorded(monkeypatch)

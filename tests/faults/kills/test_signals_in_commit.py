@@ -99,7 +99,8 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         forks.stdin.close()
 
 
-def test_a_signal_before_any_change_stops_the_run_or_comes_too_late(lake: Lake) -> None:
+def test_signal_stops_the_run_or_comes_too_late(lake: Lake) -> None:
+    """A signal before any change stops the run or comes too late."""
     assert lake.run()["code"] == 0
     committed = [1]
     stopped = too_late = nth = 0
@@ -124,9 +125,10 @@ def test_a_signal_before_any_change_stops_the_run_or_comes_too_late(lake: Lake) 
     assert too_late >= 5
 
 
-def test_a_second_signal_in_the_middle_of_a_commit_is_like_a_crash_that_the_next_run_mends(
+def test_second_signal_in_commit_acts_like_a_crash(
     lake: Lake,
 ) -> None:
+    """A second signal during a commit acts like a crash that the next run repairs."""
     assert lake.run()["code"] == 0
     committed = [1]
     finished = nth = 0

@@ -52,16 +52,15 @@ def lake(s3: S3, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
 
 
 @pytest.mark.parametrize("folder", [LAYOUT.runs, LAYOUT.state])
-def test_a_put_that_meets_another_one_under_way_is_asked_for_again(
-    lake: SmallLake, folder: str
-) -> None:
+def test_put_conflicting_with_another_is_retried(lake: SmallLake, folder: str) -> None:
+    """A put that conflicts with another one in progress is retried."""
     lake.sync()
     lake.check_exact(
         lake.sync(lake.faulty_requests(lambda requests: Conflicts(requests, folder, 3)))
     )
 
 
-def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLake) -> None:
+def test_late_commit_after_conflicts_keeps_its_files(lake: SmallLake) -> None:
     """Taken for another's verdict, the run would remove the files that its own commit publishes."""
     lake.sync()
     slow: list[Conflicts] = []
@@ -105,7 +104,7 @@ class Refusing(Proxy):
         return call()
 
 
-def test_a_commit_that_is_refused_and_lands_all_the_same_keeps_its_files(tmp_path: Path) -> None:
+def test_refused_commit_that_landed_keeps_its_files(tmp_path: Path) -> None:
     """No verdict is there, so the run can't know its own; what it staged stays for the next
     start.
     """

@@ -81,7 +81,8 @@ def test_a_column_that_someone_adds_while_a_run_publishes_stays(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_comment_that_someone_writes_while_a_run_adds_columns_stays(lake: MetLake) -> None:
+def test_foreign_column_comment_survives_new_columns(lake: MetLake) -> None:
+    """A comment that someone writes while a run adds columns is kept."""
     lake.load(items(), record("s", id=1, name="a"))
     comment = lambda columns: columns[0]["metadata"].update(comment="the key")  # noqa: E731
     lake.meet(
@@ -128,9 +129,10 @@ def retypes_id(lake: MetLake) -> None:
         ),
     ],
 )
-def test_columns_that_do_not_go_with_a_run_s_files_are_for_a_person_to_decide(
+def test_incompatible_columns_need_a_person(
     lake: MetLake, others: Callable[[MetLake], None], said: str
 ) -> None:
+    """Columns that don't fit a run's files are left for a person to resolve."""
     lake.load(items(), record("s", id=1, name="a"))
     lake.meet(lambda: others(lake))
     with pytest.raises(
@@ -146,7 +148,8 @@ def test_columns_that_do_not_go_with_a_run_s_files_are_for_a_person_to_decide(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_rows_that_may_only_be_added_meanwhile_are_not_taken_away(lake: MetLake) -> None:
+def test_rows_of_an_append_only_table_are_kept(lake: MetLake) -> None:
+    """Rows of a table that became append-only in the meantime are not removed."""
     lake.load(items(method="overwrite"), record("s", id=1, name="a"))
     lake.meet(lambda: lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"}))
     with pytest.raises(StorageError, match=r"LAKE-085 .*raw/s"):

@@ -88,7 +88,7 @@ def check(lake: TwoTables, number: int) -> None:
     assert json.loads((lake.folder / LAYOUT.state).read_text()) == {"run": number}
 
 
-def test_a_commit_that_the_transport_asks_for_twice_keeps_its_metadata(
+def test_commit_retried_by_transport_keeps_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second time it is refused, though it landed: what it has written is the table's."""
@@ -99,9 +99,8 @@ def test_a_commit_that_the_transport_asks_for_twice_keeps_its_metadata(
         lake.check_exact(number)
 
 
-def test_a_run_whose_files_were_compacted_and_removed_before_its_mark_is_published(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_compacted_files_do_not_block_publishing(tmp_path: Path, dead: Process) -> None:
+    """A run is published even if its files were compacted and removed before its mark."""
     lake = iceberg_dead_before_its_mark(tmp_path, dead)
     rewrite(lake.table(GROWS))
     expire(lake, GROWS)
@@ -111,9 +110,8 @@ def test_a_run_whose_files_were_compacted_and_removed_before_its_mark_is_publish
     check(lake, lake.sync())
 
 
-def test_a_run_of_delta_tables_whose_files_were_optimized_and_vacuumed_before_its_mark_is_published(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_optimized_delta_tables_are_published(tmp_path: Path, dead: Process) -> None:
+    """A run is published even if its Delta files were optimized and vacuumed before its mark."""
     lake = delta_dead_before_its_mark(tmp_path, dead)
     lake.table(GROWS).optimize.compact()
     lake.table(GROWS).vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -142,9 +140,8 @@ def half_published(folder: Path, dead: Process, runs: int = 2) -> TwoIcebergTabl
     return lake
 
 
-def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_abandoning_works_with_expired_snapshots(tmp_path: Path, dead: Process) -> None:
+    """A run is reverted exactly even where the snapshots before it were expired."""
     lake = half_published(tmp_path, dead)
     expire(lake, GROWS, files=False)
     give_up(lake)
@@ -152,9 +149,8 @@ def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(
     check(lake, lake.sync())
 
 
-def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_never_made(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_expired_own_snapshot_is_not_taken_as_unmade(tmp_path: Path, dead: Process) -> None:
+    """A run whose own snapshot was expired is not mistaken for one that never made it."""
     lake = half_published(tmp_path, dead)
     rewrite(lake.table(GROWS))
     expire(lake, GROWS, files=False)
@@ -163,9 +159,10 @@ def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_neve
     assert waiting(lake).state == {"run": 3}
 
 
-def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
+def test_vacuum_keeps_a_snapshot_rolled_back_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A vacuum does not expire a snapshot that someone has rolled back to."""
     lake = TwoIcebergTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -184,9 +181,10 @@ def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
+def test_entry_is_found_despite_short_retention(
     tmp_path: Path, dead: Process, given_up: bool
 ) -> None:
+    """A log entry is found again even if the table forgets transactions early."""
     lake = TwoTables(tmp_path)
     lake.sync()
     for table in (GROWS, CHANGES):
@@ -205,9 +203,8 @@ def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
         check(lake, 2)
 
 
-def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_forgotten_transaction_is_never_guessed(tmp_path: Path, dead: Process) -> None:
+    """Where the log has forgotten a transaction, nothing is guessed."""
     lake = delta_dead_before_its_mark(tmp_path, dead)
     lake.table(GROWS).alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
@@ -221,9 +218,8 @@ def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(
     assert lake.rows(GROWS) == rows_after(GROWS, 2)
 
 
-def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was_seen(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_recreated_delta_table_is_not_the_planned_one(tmp_path: Path, dead: Process) -> None:
+    """A Delta table that someone recreated is not mistaken for the one seen before."""
     lake = TwoTables(tmp_path)
     lake.sync()
     with pytest.raises(Died):  # lock, journal
@@ -242,9 +238,8 @@ def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was
     check(lake, lake.sync())
 
 
-def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_shortened_delta_log_needs_a_person(tmp_path: Path, dead: Process) -> None:
+    """A Delta log that is shorter than the one seen before is left for a person."""
     lake = TwoTables(tmp_path)
     for _ in range(2):
         lake.sync()

@@ -23,9 +23,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("table", [GROWS, CHANGES])
-def test_a_publisher_that_slept_before_its_snapshot_makes_no_second_one(
+def test_stale_publisher_makes_no_second_snapshot(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
+    """A publisher that slept before its snapshot does not make a second one."""
     lake = TwoIcebergTables(tmp_path)
     lake.sync()
     with (
@@ -36,9 +37,10 @@ def test_a_publisher_that_slept_before_its_snapshot_makes_no_second_one(
     lake.check_exact(4)
 
 
-def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(
+def test_files_compacted_meanwhile_are_still_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Files that someone compacts while a run replaces them are still replaced."""
     lake = TwoIcebergTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -56,9 +58,10 @@ def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_
     assert lake.rows(GROWS) == rows_after(GROWS, number)
 
 
-def test_rows_that_someone_appends_while_a_run_replaces_others_stay(
+def test_rows_appended_during_a_replacement_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows that someone appends while a run replaces others stay."""
     lake = TwoIcebergTables(tmp_path)
     for _ in range(2):
         lake.sync()
@@ -70,9 +73,10 @@ def test_rows_that_someone_appends_while_a_run_replaces_others_stay(
     assert lake.rows(CHANGES) == [*rows_after(CHANGES, 3), (99, 0)]
 
 
-def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(
+def test_rows_changed_meanwhile_need_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows that someone changes while a run replaces them are left for a person to resolve."""
     lake = conflicting(tmp_path, monkeypatch)
     seen = lake.table(CHANGES).metadata.snapshots[-2].snapshot_id
     with pytest.raises(StorageError, match=r"LAKE-085 .*rollback_to_snapshot"):
@@ -104,9 +108,10 @@ def conflicting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TwoIcebergTabl
     return lake
 
 
-def test_a_conflict_is_given_up_and_the_snapshots_that_were_made_are_undone(
+def test_abandoned_conflict_undoes_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Abandoning a run with a conflict undoes the snapshots that were made."""
     lake = conflicting(tmp_path / "lake", monkeypatch)
     again = kept(lake)
     for nth, fault in zip(range(1, 9), cycle(FAULTS), strict=False):
@@ -127,7 +132,7 @@ def free_of_the_dead(lake: TwoIcebergTables) -> None:
         lake.storage().delete(file.path)
 
 
-def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_snapshot(
+def test_stale_publisher_of_abandoned_run_adds_nothing(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even if someone has restored the table since, so that its files would fit again."""

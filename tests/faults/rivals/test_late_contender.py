@@ -49,9 +49,10 @@ def test_a_late_contender_whose_clock_is_ahead_hides_no_commit(tmp_path: Path) -
     lake.check_exact(lake.sync())
 
 
-def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_once(
+def test_greater_run_id_makes_a_run_release_the_lock(
     tmp_path: Path,
 ) -> None:
+    """A run that meets a greater run id only after taking the lock releases it at once."""
     lake = SmallLake(str(tmp_path), {})
     for _ in range(2):
         lake.sync()
@@ -68,7 +69,7 @@ def test_who_meets_a_greater_run_id_only_after_taking_the_lock_gives_it_up_at_on
     lake.check_exact(lake.sync())
 
 
-def test_a_holder_that_commits_while_a_late_contender_is_rolled_back_is_not_hidden(
+def test_commit_during_contender_rollback_is_visible(
     tmp_path: Path,
 ) -> None:
     """The dead are decided in the order of their run ids: the aborted one's journal then knows of

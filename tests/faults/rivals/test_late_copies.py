@@ -14,9 +14,10 @@ from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.publish import RETIRED_LOOKED_AT, remove_late_copies
 
 
-def test_a_copy_that_ends_after_its_file_was_retired_is_removed_at_the_next_start(
+def test_late_copy_of_a_retired_file_is_removed(
     store: S3 | GoogleStore | AzureStore,
 ) -> None:
+    """A copy that finishes after its file was retired is removed at the next start."""
     lake = SmallLake(store.new_bucket(), store.storage_options)
     lake.sync()
     storage = lake.storage()

@@ -15,7 +15,8 @@ from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.table.changes import Commit
 
 
-def test_of_two_runs_between_which_a_person_removed_the_lock_one_commits(tmp_path: Path) -> None:
+def test_only_one_run_commits_after_lock_removal(tmp_path: Path) -> None:
+    """If a person removes the lock between two runs, only one of them commits."""
     lake = SmallLake(str(tmp_path), {})
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     shutil.rmtree(tmp_path / LAYOUT.locks)

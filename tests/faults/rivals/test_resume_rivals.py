@@ -84,7 +84,7 @@ def rival_syncs(
 
 
 @pytest.mark.slow
-def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(
+def test_only_one_of_two_runs_resumes(
     lake: ResumingLake,
 ) -> None:
     """Who read the checkpoint before the winner's end, and comes after it, finds it gone."""
@@ -111,7 +111,7 @@ def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(
     assert resumed > 0
 
 
-def test_a_checkpoint_of_a_sleeper_is_not_written_over_its_successors(lake: ResumingLake) -> None:
+def test_stale_checkpoint_does_not_overwrite_successor(lake: ResumingLake) -> None:
     """It was forced out while it lives, so what it continues to stage belongs to nobody."""
     sleeper, staged = with_one_part(lake, offered=True)
     checkpoint = lake.checkpoint()
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_a_sleeper_is_not_written_over_its_successors(lake: Resu
     assert lake.taken_over() == 2
 
 
-def test_a_first_checkpoint_that_a_sleeper_writes_late_does_no_harm(lake: ResumingLake) -> None:
+def test_late_first_checkpoint_does_no_harm(lake: ResumingLake) -> None:
     """There was nothing to sign for its successor, whose own checkpoints are refused from then
     on.
     """
@@ -143,7 +143,7 @@ def test_a_first_checkpoint_that_a_sleeper_writes_late_does_no_harm(lake: Resumi
     lake.check_exact(2 * STEP)
 
 
-def test_what_a_late_checkpoint_names_and_is_gone_is_not_taken_over(lake: ResumingLake) -> None:
+def test_missing_checkpoint_files_are_not_taken_over(lake: ResumingLake) -> None:
     """The successor had removed the sleeper's files already; then it dies as well."""
     sleeper, staged = with_one_part(lake, offered=False)
     opened(lake, force=True).leave()
@@ -178,9 +178,10 @@ def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> Non
     lake.check_exact(2 * STEP)
 
 
-def test_a_sleeper_that_gives_up_leaves_the_files_that_its_successor_took_over(
+def test_failing_stale_run_keeps_successors_files(
     lake: ResumingLake,
 ) -> None:
+    """A stale run that fails leaves the files that its successor took over."""
     sleeper, staged = with_one_part(lake, offered=True)
     lake.stage_part(sleeper, staged, 2 * STEP, 1)
     checkpoint = lake.checkpoint()
@@ -191,7 +192,8 @@ def test_a_sleeper_that_gives_up_leaves_the_files_that_its_successor_took_over(
     lake.check_exact(2 * STEP)
 
 
-def test_a_run_that_fails_keeps_its_checkpoints_files_and_nothing_else(lake: ResumingLake) -> None:
+def test_failed_run_keeps_only_its_checkpoint_files(lake: ResumingLake) -> None:
+    """A run that fails keeps the files of its checkpoint and nothing else."""
     run, staged = with_one_part(lake, offered=True)
     lake.stage_part(run, staged, 2 * STEP, 1)
     run.fail(RuntimeError("the disk is full"))
@@ -202,7 +204,8 @@ def test_a_run_that_fails_keeps_its_checkpoints_files_and_nothing_else(lake: Res
     assert lake.taken_over() == 2
 
 
-def test_files_outside_of_the_checkpoint_are_removed_by_the_next_holder(lake: ResumingLake) -> None:
+def test_files_outside_the_checkpoint_are_removed(lake: ResumingLake) -> None:
+    """Files outside the checkpoint are removed by the next lock holder."""
     die_with_a_checkpoint(lake)
     names = lake.staged_paths()
     lake.storage().replace(f"{Path(names[0]).parent}/late.parquet", b"PAR1")
@@ -247,7 +250,7 @@ def voids(name: str, args: tuple[object, ...]) -> bool:
     return name == "exchange" and args[0] == LAYOUT.checkpoint and b'"void"' in bytes(args[2])  # type: ignore[arg-type]
 
 
-def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_successor(
+def test_stale_discard_keeps_successors_checkpoint(
     lake: ResumingLake,
 ) -> None:
     """The successor dies in the middle of its commit, right before it moves the files: they must
@@ -264,7 +267,7 @@ def test_who_sleeps_before_discarding_a_checkpoint_can_not_take_it_from_its_succ
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_files(
+def test_stale_removal_keeps_files_of_a_later_run(
     lake: ResumingLake,
 ) -> None:
     """The checkpoint is void when it falls asleep, so its successor starts over, and what that
@@ -280,7 +283,7 @@ def test_who_sleeps_while_it_removes_a_discarded_checkpoint_leaves_a_later_runs_
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(
+def test_stale_recovery_keeps_what_its_successor_uses(
     lake: ResumingLake,
 ) -> None:
     """It wakes up when its successor has committed and not moved the files yet, and cleans as it
@@ -305,7 +308,7 @@ def test_who_sleeps_in_its_recovery_leaves_what_its_successor_goes_on_from(
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(
+def test_stale_staging_check_keeps_later_files(
     lake: ResumingLake,
 ) -> None:
     """There is no checkpoint that could show it that a later run came."""
@@ -326,7 +329,7 @@ def test_who_sleeps_before_it_looks_what_is_staged_leaves_a_later_runs_files(
     lake.check_exact(lake.sync())
 
 
-def test_who_sleeps_after_its_commit_takes_no_file_of_a_later_run(lake: ResumingLake) -> None:
+def test_stale_committer_removes_no_later_files(lake: ResumingLake) -> None:
     """It wakes up and removes a checkpoint that is not its own; the next run starts over, and is
     right.
     """
@@ -360,9 +363,10 @@ def test_a_void_checkpoint_is_never_offered_to_a_tap(lake: ResumingLake) -> None
     lake.check_exact(lake.sync())
 
 
-def test_files_of_a_checkpoint_that_vanish_under_a_run_stop_it_before_its_commit(
+def test_vanished_checkpoint_files_stop_before_commit(
     lake: ResumingLake,
 ) -> None:
+    """Files of a checkpoint that vanish during a run stop it before its commit."""
     checkpoint = die_with_a_checkpoint(lake)
     run = opened(lake)
     staged = begun(run, checkpoint)
@@ -375,9 +379,10 @@ def test_files_of_a_checkpoint_that_vanish_under_a_run_stop_it_before_its_commit
     lake.check_exact(lake.sync())
 
 
-def test_a_commit_that_is_published_by_a_later_run_finds_the_files_of_a_dead_one_in_their_place(
+def test_files_of_a_dead_run_are_found_at_publishing(
     lake: ResumingLake,
 ) -> None:
+    """A commit published by a later run finds the dead run's files in their place."""
     die_with_a_checkpoint(lake)
     die_before_moving(lake, lake, 2)
     assert lake.published_bound() == STEP

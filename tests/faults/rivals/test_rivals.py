@@ -60,11 +60,13 @@ def race(lake: SmallLake, rounds: int) -> None:
     lake.check_exact(state)
 
 
-def test_of_two_runs_at_once_one_wins_and_the_other_names_the_holder(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_runs_wins(tmp_path: Path) -> None:
+    """Of two concurrent runs one wins, and the other names the lock holder."""
     race(SmallLake(str(tmp_path), {}), 50)
 
 
-def test_of_two_runs_at_once_on_s3_one_wins_and_the_other_names_the_holder(s3: S3) -> None:
+def test_one_of_two_concurrent_runs_on_s3_wins(s3: S3) -> None:
+    """Of two concurrent runs on S3 one wins, and the other names the lock holder."""
     race(SmallLake(s3.new_bucket(), s3.storage_options), 5)
 
 
@@ -113,9 +115,7 @@ def test_a_holder_that_slept_past_its_expiry_can_not_commit(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("call", ["move", "flush", "list", "delete", "exchange", "replace"])
-def test_a_holder_that_slept_while_publishing_neither_undoes_nor_repeats_what_came_after(
-    tmp_path: Path, call: str
-) -> None:
+def test_stale_publisher_neither_undoes_nor_repeats(tmp_path: Path, call: str) -> None:
     """Its rival finished its run and made two more.
 
     The state must not go back, no file may come back.
@@ -154,7 +154,7 @@ def test_a_living_holder_that_was_forced_out_can_not_commit(tmp_path: Path) -> N
     lake.check_exact(lake.sync())
 
 
-def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(
+def test_stale_retirement_does_not_undo_a_reset(
     tmp_path: Path,
 ) -> None:
     """The user wrote back the very bytes that the sleeper had seen; only the lock shows that time
@@ -179,9 +179,8 @@ def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(
     assert lake.storage().read(LAYOUT.state) == before
 
 
-def test_a_commit_whose_answer_was_lost_and_which_a_successor_has_published_is_not_called_undone(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_commit_published_by_a_successor_is_not_undone(tmp_path: Path, dead: Process) -> None:
+    """A commit whose answer was lost but a successor published is not reported as undone."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
 

@@ -54,9 +54,7 @@ def test_two_runs_at_once_have_one_winner_each_time(store: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [-1, 1])
-def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commit(
-    store: Store, ahead: int
-) -> None:
+def test_holder_with_wrong_clock_cannot_commit(store: Store, ahead: int) -> None:
     """Its signs of life are dated by its own clock: it is the journal that decides, not a clock."""
     lake = SmallLake(store.new_bucket(), store.storage_options)
     lake.sync()

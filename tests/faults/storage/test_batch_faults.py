@@ -94,7 +94,7 @@ def assert_exact(lake: Lake) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
 @pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER, DIE_BEFORE, DIE_AFTER])
-def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_starts_anew(
+def test_failed_batch_load_is_resumed_or_restarted(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Before its commit point, while it publishes, while it tidies up: the next run brings each row

@@ -119,9 +119,8 @@ def first(tmp_path: Path) -> CompactedLake:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
-    first: CompactedLake, dead: Process, fault: str
-) -> None:
+def test_fault_in_compaction_loses_nothing(first: CompactedLake, dead: Process, fault: str) -> None:
+    """A fault at any storage call of a compaction loses and repeats nothing."""
     probe = first.copied("probe")
     (done,) = probe.compact()
     assert (done.retired, done.published, probe.files()) == (2 * RUNS, 1, 1)
@@ -136,9 +135,10 @@ def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
 
 
 @pytest.mark.slow
-def test_a_reader_before_and_after_every_call_of_a_compaction_finds_all_rows(
+def test_readers_during_compaction_see_all_rows(
     first: CompactedLake,
 ) -> None:
+    """A reader before and after every call of a compaction finds all rows."""
     compacted(first, lambda files: Watched(files, first.check_readers_see_all_rows))
     assert first.files() == 1
     first.check_exact(BOUND)

@@ -114,9 +114,10 @@ def test_fault_in_delta_compaction_leaves_one_version(
 
 
 @pytest.mark.slow
-def test_a_reader_after_every_call_of_a_compaction_finds_each_row_of_a_delta_table_once(
+def test_readers_during_compaction_see_each_row_once(
     tables: Callable[[object], CompactedTables],
 ) -> None:
+    """A reader after every call of a compaction finds each row of a Delta table once."""
     lake = tables("watched")
     lake.compact(lake.storage(lambda files: Watched(files, lake.check_rows)))
     lake.check_compacted()
@@ -133,9 +134,10 @@ def met_by(lake: CompactedTables, other: Callable[[], object]) -> Storage:
     )
 
 
-def test_a_compaction_of_delta_tables_that_meets_others_keeps_their_rows_and_repeats_none(
+def test_delta_compaction_keeps_concurrent_writes(
     tables: Callable[[object], CompactedTables],
 ) -> None:
+    """A compaction of Delta tables that meets other writers keeps their rows, each once."""
     lake = tables("optimized")
     lake.compact(met_by(lake, lambda: lake.table(CHANGES).optimize.compact()))
     lake.check_compacted()
@@ -150,9 +152,10 @@ def test_a_compaction_of_delta_tables_that_meets_others_keeps_their_rows_and_rep
     lake.check_compacted()
 
 
-def test_a_compaction_of_delta_tables_that_meets_changed_rows_waits_for_a_person(
+def test_delta_compaction_with_changed_rows_waits(
     tables: Callable[[object], CompactedTables],
 ) -> None:
+    """A compaction of Delta tables that meets changed rows waits for a person."""
     lake = tables("changed")
     seen = lake.table(CHANGES).version()
     with pytest.raises(StorageError, match=rf"LAKE-085 .*TO VERSION AS OF.*{seen}"):

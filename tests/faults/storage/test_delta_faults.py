@@ -140,9 +140,10 @@ def is_log_entry(name: str, args: tuple[Any, ...]) -> bool:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_version_a_run(
+def test_storage_fault_leaves_one_version_per_run(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
+    """A fault at any storage call of a run leaves each Delta table at one version per run."""
     first = TwoTables(tmp_path / "first")
     first.sync()
 
@@ -155,9 +156,10 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_ver
 
 
 @pytest.mark.parametrize("table", [GROWS, CHANGES])
-def test_a_publisher_that_slept_before_its_log_entry_makes_no_second_one(
+def test_stale_publisher_makes_no_second_log_entry(
     tmp_path: Path, dead: Process, table: str
 ) -> None:
+    """A publisher that slept before its log entry does not make a second one."""
     lake = TwoTables(tmp_path)
     lake.sync()
     sleeping = lake.storage(
@@ -172,9 +174,10 @@ def test_a_publisher_that_slept_before_its_log_entry_makes_no_second_one(
     lake.check_exact(4)
 
 
-def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(
+def test_files_compacted_meanwhile_are_still_replaced(
     tmp_path: Path,
 ) -> None:
+    """Files that someone compacts while a run replaces them are still replaced."""
     lake = TwoTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -193,9 +196,10 @@ def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_
     lake.check_exact(lake.sync())
 
 
-def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(
+def test_rows_changed_meanwhile_need_a_person(
     tmp_path: Path,
 ) -> None:
+    """Rows that someone changes while a run replaces them are left for a person to resolve."""
     lake = TwoTables(tmp_path)
     for _ in range(3):
         lake.sync()
@@ -251,9 +255,9 @@ def store_of(lake: TwoTables) -> Any:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_in_conversion_leaves_one_format(tmp_path: Path, dead: Process, fault: str) -> None:
+    """A fault at any storage call of a conversion leaves all tables in one format."""
+
     def convert(lake: TwoTables, wrap: Wrap | None = None) -> None:
         owner = dead if wrap else None
         run = open_run(

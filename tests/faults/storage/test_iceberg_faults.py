@@ -40,9 +40,10 @@ DEADLINE = 60
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_run(
+def test_catalog_fault_leaves_one_snapshot_per_run(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
+    """A fault at any call of the catalog leaves each table at one snapshot per run."""
     for first in (True, False):  # the run that makes the tables, and a later one
         tables = TwoIcebergTables(tmp_path / f"{first}")
         if not first:
@@ -58,9 +59,10 @@ def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_
 
 
 @pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_BEFORE])
-def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_a_run(
+def test_storage_fault_leaves_one_snapshot_per_run(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
+    """A fault at any storage call of a run leaves each table at one snapshot per run."""
     tables = TwoIcebergTables(tmp_path / "lake")
     tables.sync()
 
@@ -76,9 +78,10 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
 CHANGING = frozenset({"write", "copy", "delete", "commit_table"})
 
 
-def test_a_fault_at_every_fifth_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
+def test_s3_fault_leaves_one_snapshot_per_run(
     s3: S3, tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A fault at every fifth change on S3 leaves each table at one snapshot per run."""
     stored = StoredTables(tmp_path, s3)
     stored.sync()
 
@@ -136,9 +139,10 @@ class UpkeptTables(TwoIcebergTables):
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "vacuum"])
-def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_it_is_read(
+def test_fault_in_upkeep_leaves_rows_unchanged(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, upkeep: str
 ) -> None:
+    """A fault at any change of a compaction or vacuum leaves the rows of each table unchanged."""
     lake = UpkeptTables(tmp_path / "lake")
     for _ in range(3):
         lake.sync()
@@ -170,9 +174,11 @@ def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one_format(
+def test_catalog_fault_in_conversion_leaves_one_format(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """A fault at any catalog call of a conversion leaves all tables in one format."""
+
     def convert(lake: TwoIcebergTables, process: Process | None = None) -> list[str]:
         run = open_run(
             lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert"

@@ -29,7 +29,7 @@ def fail_one_listing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     monkeypatch.setattr(os, "scandir", scandir)
 
 
-def test_a_commit_is_not_forgotten_when_the_listing_of_the_journals_fails_once(
+def test_failed_journal_listing_forgets_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If it counted as no journal, the files that the dead run had already published would be there
@@ -48,9 +48,10 @@ def test_a_commit_is_not_forgotten_when_the_listing_of_the_journals_fails_once(
     lake.check_exact(lake.sync())
 
 
-def test_an_overwrite_keeps_no_old_rows_when_the_listing_of_its_table_fails_once(
+def test_failed_table_listing_keeps_no_old_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An overwrite keeps no old rows when listing its table fails once."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     with monkeypatch.context() as failing:

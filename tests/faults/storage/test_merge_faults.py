@@ -102,9 +102,8 @@ class MergedLake(NumberedLake):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_in_merge_leaves_one_row_per_key(tmp_path: Path, dead: Process, fault: str) -> None:
+    """A fault at any storage call of a merge leaves one row for each key."""
     first = MergedLake(tmp_path / "first")
     first.sync()
 
@@ -194,9 +193,10 @@ def left(
 
 
 @pytest.mark.parametrize(("call", "place"), DEATHS)
-def test_a_target_that_dies_while_it_publishes_a_merge_is_finished_by_the_next_run(
+def test_dead_merge_is_finished_by_the_next_run(
     left: dict[tuple[str, str], Path], call: str, place: str
 ) -> None:
+    """A target that dies while publishing a merge is finished by the next run."""
     lake = Lake(left[call, place])
     # What a merge reads of the dead run, the next one may find: its files without their index.
     # Otherwise it may be idle.

@@ -66,9 +66,8 @@ class QuarantiningLake(NumberedLake):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committed_runs_only(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_keeps_rejected_records_once(tmp_path: Path, dead: Process, fault: str) -> None:
+    """After any storage fault, rejected records of committed runs are kept, each once."""
     first = QuarantiningLake(tmp_path / "first")
     first.sync()
 
@@ -96,7 +95,7 @@ def loaded(
     load(lake, run, session, *BATCHES, on_invalid_record="quarantine")
 
 
-def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
+def test_next_run_is_right_after_any_bucket_fault(
     spark: object, tmp_path: Path, dead: Process
 ) -> None:
     """A fault after the other, at every third of the changes that a run makes, and a good run after

@@ -57,9 +57,10 @@ def small_and_resuming(url: str) -> tuple[ResumingLake, SmallLake]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats_nothing(
+def test_fault_in_a_checkpointed_run_loses_nothing(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
+    """A fault at any storage call of a run with checkpoints loses and repeats nothing."""
     first = ResumingLake(f"{tmp_path}/first", {})
     first.sync()
     resumed = 0
@@ -74,9 +75,8 @@ def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_that_resumes_loses_and_repeats_nothing(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_in_a_resumed_run_loses_nothing(tmp_path: Path, dead: Process, fault: str) -> None:
+    """A fault at any storage call of a resumed run loses and repeats nothing."""
     died = ResumingLake(f"{tmp_path}/died", {})
     died.sync()
     die_with_a_checkpoint(died, dead)
@@ -93,9 +93,7 @@ def test_a_fault_at_any_storage_call_of_a_run_that_resumes_loses_and_repeats_not
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_that_discards_a_checkpoint_loses_and_repeats_nothing(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_while_discarding_a_checkpoint(tmp_path: Path, dead: Process, fault: str) -> None:
     """And whatever was discarded by half is never taken over."""
     died = ResumingLake(f"{tmp_path}/died", {})
     die_with_a_checkpoint(died, dead)
@@ -157,9 +155,10 @@ class NoCheckpoints(Proxy):
     "failing", [range(1, 2), range(2, 3), range(1, 100)], ids=["first", "second", "all"]
 )
 @pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER])
-def test_a_checkpoint_that_can_not_be_written_does_not_stop_the_run(
+def test_unwritable_checkpoint_does_not_stop_the_run(
     tmp_path: Path, fault: str, failing: range, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A checkpoint that can't be written does not stop the run."""
     lake = ResumingLake(str(tmp_path), {})
     lake.check_exact(
         lake.sync(lake.faulty_files(lambda files: NoCheckpoints(files, fault, failing)))
@@ -171,9 +170,7 @@ def test_a_checkpoint_that_can_not_be_written_does_not_stop_the_run(
     assert not any("Another process" in each.message for each in caplog.records)
 
 
-def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_write_continues_after_an_unknown_outcome(tmp_path: Path, dead: Process) -> None:
     """The answer to the first write got lost.
 
     The second one finds its bytes there and writes over them.
@@ -196,9 +193,8 @@ def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(
 CHANGES = frozenset({"write", "copy", "delete"})
 
 
-def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(
-    s3: S3, dead: Process
-) -> None:
+def test_s3_fault_in_a_resumed_run_loses_nothing(s3: S3, dead: Process) -> None:
+    """A fault at any change of a resumed run on S3 loses and repeats nothing."""
     lake = ResumingLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
     counting = Counting()

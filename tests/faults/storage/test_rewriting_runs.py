@@ -76,9 +76,10 @@ class ChangedLake(SmallLake):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_nothing(
+def test_fault_in_a_column_change_loses_nothing(
     tmp_path: Path, dead: Process, fault: str, change: str
 ) -> None:
+    """A fault in a run that changes its table's columns loses and repeats nothing."""
     first = f"{tmp_path}/first"
     SmallLake(first, {}).sync()
 

@@ -88,9 +88,8 @@ def check_kills(
 
 
 @pytest.mark.slow
-def test_killed_at_each_step_to_sqlite_the_next_start_finishes_and_the_tap_gets_the_committed_state(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_kill_at_each_step_to_sqlite_is_recovered(tmp_path: Path, dead: Process) -> None:
+    """After a kill at any step, the next start finishes and the tap gets the committed state."""
     check_kills(
         BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path)),
         dead,
@@ -133,9 +132,8 @@ def test_a_state_on_s3_of_a_lake_on_disk_and_the_reverse(
 
 
 @pytest.mark.slow
-def test_a_death_at_any_storage_call_loses_and_repeats_nothing_with_the_state_in_sqlite(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_death_with_state_in_sqlite_loses_nothing(tmp_path: Path, dead: Process) -> None:
+    """With the state in SQLite, a death at any storage call loses and repeats nothing."""
     probe = BackedLake(f"{tmp_path}/probe", {}, sqlite_at(tmp_path, "probe.db"))
     counting = Counting()
     probe.sync(probe.faulty_files(counting))
@@ -176,9 +174,10 @@ def test_the_state_moves_by_itself_wherever_state_backend_points(
     assert not Path(f"{tmp_path}/lake", LAYOUT.state).exists(), "nobody edits what is not read"
 
 
-def test_a_tap_that_is_given_the_bucket_gets_the_state_that_is_kept_elsewhere(
+def test_tap_given_the_bucket_gets_the_external_state(
     tmp_path: Path,
 ) -> None:
+    """A tap that is given the bucket gets the state that is kept elsewhere."""
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     lake.sync()
     bound = lake.sync()
@@ -205,7 +204,8 @@ def test_a_death_while_the_state_moves_loses_nothing(
     lake.check_exact(bound + STEP)
 
 
-def test_a_state_that_no_run_saved_is_not_replaced_when_the_state_moves(tmp_path: Path) -> None:
+def test_moving_state_replaces_no_unsaved_state(tmp_path: Path) -> None:
+    """A state that no run saved is not replaced when the state moves."""
     SmallLake(f"{tmp_path}/lake", {}).sync()
     lake = BackedLake(f"{tmp_path}/lake", {}, StateBackend(f"{tmp_path}/states"))
     by_hand = tmp_path / "states" / LAYOUT.state
@@ -319,9 +319,10 @@ def test_a_lake_that_lies_elsewhere_on_another_machine_goes_on(tmp_path: Path) -
     assert tap_bounds(moved) == {bound + STEP}
 
 
-def test_a_state_whose_run_has_no_journal_any_more_stays_the_lakes(
+def test_state_without_a_journal_stays_the_lakes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A state whose run no longer has a journal still belongs to the lake."""
     monkeypatch.setattr(journal, "KEPT_RUNS", 2)
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     bound = lake.sync()
@@ -334,7 +335,8 @@ def test_a_state_whose_run_has_no_journal_any_more_stays_the_lakes(
     assert lake.sync() == bound + STEP
 
 
-def test_a_command_that_was_given_no_place_leaves_the_state_where_it_is(tmp_path: Path) -> None:
+def test_command_without_a_backend_keeps_the_state(tmp_path: Path) -> None:
+    """A command without a state backend leaves the state where it is."""
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     bound = lake.sync()
     with pytest.raises(ConfigurationError, match=r"RUN-034 .*spark_lake_state"):

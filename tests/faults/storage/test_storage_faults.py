@@ -50,9 +50,7 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
-    tmp_path: Path, dead: Process, fault: str
-) -> None:
+def test_fault_in_recovery_loses_nothing(tmp_path: Path, dead: Process, fault: str) -> None:
     """The run dies right after its commit point, then the run that has to finish it has a fault as
     well.
     """
@@ -71,9 +69,8 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
         lake.check_exact(lake.sync())
 
 
-def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(
-    tmp_path: Path, dead: Process
-) -> None:
+def test_claims_of_a_dead_run_are_released(tmp_path: Path, dead: Process) -> None:
+    """Tables that a dead run claimed are free again after its recovery."""
     lake = SmallLake(str(tmp_path), {})
     claims = frozenset({"create"})  # the lock, then a claim for each table, then the journal
     with pytest.raises(Died):

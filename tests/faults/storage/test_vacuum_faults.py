@@ -76,9 +76,10 @@ def tables(first: VacuumedTables, tmp_path: Path) -> Callable[[object], Vacuumed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
+def test_fault_in_vacuum_removes_nothing_needed(
     tables: Callable[[object], VacuumedTables], dead: Process, fault: str
 ) -> None:
+    """A fault at any storage call of a vacuum removes nothing that is needed."""
     probe = tables("probe")
     found = probe.vacuum()
     assert ([each.table for each in found.tables], len(found.journals.files)) == (
@@ -106,9 +107,10 @@ def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(
     lake.check_vacuumed()
 
 
-def test_what_somebody_brought_back_before_the_vacuum_was_finished_stays(
+def test_restored_version_survives_unfinished_vacuum(
     tables: Callable[[object], VacuumedTables], dead: Process
 ) -> None:
+    """A version that someone restored before the vacuum was finished stays."""
     lake = tables("restored")
     before = lake.table(CHANGES).version() - 1
     wanted = DeltaTable(str(lake.folder / CHANGES), version=before).to_pyarrow_table().num_rows
@@ -145,9 +147,10 @@ def test_a_vacuum_that_slept_before_its_commit_removes_nothing(
     assert len(run_ids(lake.storage(), LAYOUT.runs)) == RUNS + 1
 
 
-def test_a_vacuum_that_slept_after_its_commit_removes_no_file_of_a_later_run(
+def test_stale_vacuum_removes_no_later_files(
     tables: Callable[[object], VacuumedTables],
 ) -> None:
+    """A vacuum that slept after its commit removes no file of a later run."""
     lake = tables("slept")
 
     def removes(name: str, args: tuple[object, ...]) -> bool:

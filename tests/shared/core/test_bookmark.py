@@ -70,7 +70,8 @@ def test_an_edited_value_no_longer_trusts_the_raw_text() -> None:
     assert (edited.raw, edited.boundary) == (None, None)
 
 
-def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() -> None:
+def test_edited_value_forgets_its_boundary() -> None:
+    """A value edited on its own forgets what was sent at the old one."""
     seen = TransactionSnapshot("7", 740, 745)
     entry = Bookmark(
         "d", KeyValue.parse(9, KeyType.INTEGER), Boundary.of(["00" * 8]), None, seen
@@ -135,9 +136,8 @@ def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(
         ("2025-01-20T15:30:00.000000", KeyType.TIMESTAMP, True),
     ],
 )
-def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
-    value: object, key_type: KeyType, aware: bool
-) -> None:
+def test_changed_key_type_is_refused_by_name(value: object, key_type: KeyType, aware: bool) -> None:
+    """A bookmark of a key whose type has changed is refused by name."""
     saved = {
         "replication_key": "k",
         "replication_key_value": value,
@@ -169,7 +169,8 @@ def test_a_change_of_type_that_loses_no_row_is_taken(
     assert found.value.text == read
 
 
-def test_a_value_that_somebody_wrote_by_hand_may_leave_the_zone_out() -> None:
+def test_handwritten_value_may_omit_the_zone() -> None:
+    """A value written by hand may omit the time zone."""
     entry = {"replication_key_value": "2025-01-20T15:30:00"}
     found = Bookmark.from_json("s", entry, "k", KeyType.TIMESTAMP, aware=True)
     assert found is not None

@@ -59,9 +59,10 @@ def test_a_malformed_config_is_named_with_line_and_column(
     assert str(raised.value).startswith(f"RUN-002 --config {tmp_path / name}{problem}")
 
 
-def test_the_variables_of_env_are_set_unless_they_are_and_never_shown(
+def test_env_variables_are_set_unless_present(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Variables of `.env` are set unless they already are, and are never shown."""
     monkeypatch.setenv("SHOP_HOST", "real")
     for name in ("SHOP_PASSWORD", "SHOP_LINK", "SHOP_EMPTY"):
         monkeypatch.setenv(name, "")

@@ -238,7 +238,8 @@ def test_what_is_no_secret_stays_readable() -> None:
         assert not is_secret_name(name)
 
 
-def test_a_private_key_of_many_lines_shows_neither_whole_nor_by_line() -> None:
+def test_multiline_private_key_never_shows() -> None:
+    """A private key of many lines is shown neither as a whole nor line by line."""
     line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
     key = f"-----BEGIN PRIVATE KEY-----\n{line}\n{line[::-1]}\n-----END PRIVATE KEY-----\n"
     with known_alone():

@@ -18,9 +18,10 @@ from target_spark_lake.ops import spark_lake
 from target_spark_lake.target import TargetSparkLake
 
 
-def test_variables_are_put_in_at_any_depth_and_a_plain_one_can_be_written(
+def test_variables_are_expanded_at_any_depth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Variables are expanded at any depth, and a literal one can be written."""
     monkeypatch.setenv("A", "1")
     monkeypatch.setenv("B_2", "two ${A} $$")
     config = {
@@ -36,7 +37,8 @@ def test_variables_are_put_in_at_any_depth_and_a_plain_one_can_be_written(
     assert config["x"] == "a${A}b${B_2}"
 
 
-def test_a_variable_that_is_not_set_names_itself_and_its_setting_and_all_at_once() -> None:
+def test_missing_variables_are_all_named_at_once() -> None:
+    """All variables that are not set are named at once, each with its setting."""
     with pytest.raises(ConfigurationError) as raised:
         expand({"a": "${MISSING_1}", "b": {"c": ["x", "${MISSING_2}"]}})
     assert "a: the environment has no variable MISSING_1" in str(raised.value)
@@ -104,9 +106,10 @@ def test_each_program_expands_once_and_tells_what_is_missing(
     assert "bucket: the environment has no variable NOT_SET" in told
 
 
-def test_what_files_hold_is_put_in_at_any_depth_but_for_one_line_break_at_the_end(
+def test_file_contents_are_inserted_at_any_depth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """File contents are inserted at any depth, without one line break at the end."""
     held = {
         "plain": "one",
         "lf": "two\n",
@@ -156,9 +159,10 @@ def test_what_only_looks_like_a_file_stays_as_it_is(
     assert expand({"a": "$$${file:x}"}) == {"a": "$${file:x}"}
 
 
-def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of_what_it_holds(
+def test_unreadable_files_are_named_without_content(
     tmp_path: Path,
 ) -> None:
+    """Each unreadable file is named with its setting, and nothing it holds is shown."""
     (tmp_path / "bytes").write_bytes(b"hunter2\xff")
     (tmp_path / "good").write_text("hunter3")
     config = {
@@ -204,7 +208,8 @@ def test_a_setting_that_is_no_text_is_read_from_a_file(tmp_path: Path) -> None:
     assert redact("k-of-file is false, not true") == f"{MASK} is false, not true"
 
 
-def test_the_members_of_an_object_that_came_from_a_file_are_masked_too(tmp_path: Path) -> None:
+def test_members_of_an_object_from_a_file_are_masked(tmp_path: Path) -> None:
+    """The members of an object that came from a file are masked too."""
     (tmp_path / "spark").write_text(
         '{"conf": {"spark.executorEnv.DB": "member-of-a-file", "spark.x": "yes"}}'
     )
@@ -225,9 +230,10 @@ def test_what_a_file_holds_is_masked_whatever_its_name(tmp_path: Path) -> None:
     )
 
 
-def test_each_program_takes_secrets_from_files_and_tells_which_is_missing(
+def test_programs_take_secrets_from_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Each program takes secrets from files and reports which one is missing."""
     (tmp_path / "place").write_text(f"{tmp_path}/lake\n")
     missing = f"${{file:{tmp_path}/none}}"
     config = {

@@ -44,16 +44,18 @@ def test_a_process_is_alive_until_it_is_dead() -> None:
     assert (elsewhere.is_alive(), elsewhere.is_dead()) == (False, False)
 
 
-def test_a_living_process_of_another_user_is_not_dead_where_its_start_can_not_be_seen(
+def test_live_process_of_another_user_is_not_dead(
     hidden: Process,
 ) -> None:
+    """Another user's live process is not dead where its start time can't be seen."""
     assert not hidden.is_dead()
     assert entry(hidden, timedelta(seconds=1)).is_held()
 
 
-def test_a_process_id_that_can_not_be_told_from_a_reused_one_holds_only_while_it_shows_life(
+def test_ambiguous_process_id_holds_only_while_active(
     hidden: Process,
 ) -> None:
+    """A process id that may have been reused holds the lock only while it shows life."""
     assert not entry(hidden, timedelta(days=30)).is_held()
 
 
@@ -65,7 +67,8 @@ def test_an_id_without_start_time_holds_only_while_it_shows_life() -> None:
     assert replace(dead_process(), started="").is_dead()
 
 
-def test_a_dead_holder_whose_clock_was_ahead_does_not_hold_until_then() -> None:
+def test_dead_holder_with_a_fast_clock_expires() -> None:
+    """A dead holder whose clock was ahead does not hold the lock until that time."""
     gone = Process("far-away", "another machine", 4711, "")
     assert not entry(gone, -timedelta(days=365)).is_held()
     assert entry(gone, -timedelta(seconds=TTL_SECONDS / 2)).is_held()

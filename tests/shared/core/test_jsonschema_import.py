@@ -22,7 +22,8 @@ import isoduration
 
 
 @pytest.mark.slow
-def test_slow_formats_are_loaded_when_a_value_is_checked_and_judged_as_ever() -> None:
+def test_slow_formats_are_loaded_on_first_use() -> None:
+    """Slow formats are loaded when a value is checked, and validate as before."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
     )

@@ -19,7 +19,8 @@ moments = st.datetimes(
 
 
 @given(moments)
-def test_a_naive_moment_survives_the_text_of_databases_and_of_bookmarks(moment: datetime) -> None:
+def test_naive_moment_round_trips(moment: datetime) -> None:
+    """A naive timestamp survives the text of databases and of bookmarks."""
     printed_by_database = moment.isoformat(sep=" ")
     value = KeyValue.parse(printed_by_database, KeyType.DATETIME)
     assert value.moment() == moment
@@ -76,7 +77,8 @@ def test_nanoseconds_are_kept_and_compared() -> None:
     assert late.json_value() == "2025-01-20T15:30:00.123456789"
 
 
-def test_zeros_behind_nanoseconds_are_nothing_and_other_digits_are_refused() -> None:
+def test_digits_beyond_nanoseconds_are_refused() -> None:
+    """Zeros after the nanoseconds are ignored, and other digits are refused."""
     value = KeyValue.parse("2025-01-20 15:30:00.123456000000", KeyType.DATETIME)
     assert value.text == "2025-01-20T15:30:00.123456"
     with pytest.raises(ValueError, match="is not a datetime"):

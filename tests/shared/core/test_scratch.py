@@ -38,9 +38,10 @@ def holder(place: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_a_folder_goes_with_its_process_and_after_a_kill_with_the_next_start(
+def test_scratch_folder_is_removed_with_its_process(
     tmp_path: Path,
 ) -> None:
+    """A folder is removed with its process, and after a kill by the next start."""
     first, living = holder(tmp_path)
     second, killed = holder(tmp_path)
     second.kill()
@@ -92,7 +93,7 @@ for _ in range(900):
 
 
 @pytest.mark.slow
-def test_a_start_never_takes_a_folder_that_another_one_is_just_making() -> None:
+def test_start_never_takes_a_folder_being_created() -> None:
     """Two processes look for abandoned folders without a pause, others make thousands."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as place:

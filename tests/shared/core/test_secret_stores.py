@@ -68,9 +68,8 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
         thread.join()
 
 
-def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(
-    moto: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aws_secret_is_text_member_or_bytes(moto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS Secrets Manager gives a text, a member of it, or bytes."""
     import boto3
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.endpoint)
@@ -118,9 +117,10 @@ def test_what_any_store_gives_is_in_no_log_from_then_on(
     assert redact(f"it was {text}") == f"it was {MASK}"
 
 
-def test_google_secret_manager_gives_the_latest_version_or_the_one_that_is_named(
+def test_google_secret_is_latest_or_named_version(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Google Secret Manager gives the latest version or the named one."""
     import google.auth
     from google.oauth2.credentials import Credentials
 

@@ -78,7 +78,8 @@ def run(word: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_a_signal_that_meets_a_destructor_stops_the_program_all_the_same() -> None:
+def test_signal_in_a_destructor_still_stops() -> None:
+    """A signal that arrives in a destructor still stops the program."""
     done = run("stop")
     assert (done.returncode, done.stdout) == (143, "cleaned up\n"), done.stderr
     assert done.stderr == "program: stopped by SIGTERM; nothing was done\n"

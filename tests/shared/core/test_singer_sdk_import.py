@@ -30,7 +30,8 @@ print(target_base.Parallel(1)(target_base.delayed(abs)(number) for number in (-1
 """  # noqa: E501
 
 
-def test_web_clients_are_loaded_when_they_are_used_and_are_the_real_ones() -> None:
+def test_web_clients_are_loaded_on_use() -> None:
+    """Web clients are loaded when they are used, and are the real ones."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
     )

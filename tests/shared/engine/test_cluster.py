@@ -31,7 +31,8 @@ def asked(**conf: str) -> dict[str, str]:
     return session_conf(SparkOptions("test", master="spark://head:7077", conf=given))
 
 
-def test_a_program_asks_for_a_part_of_a_cluster_and_gives_back_what_it_does_not_use() -> None:
+def test_program_takes_only_a_part_of_a_cluster() -> None:
+    """A program requests a part of a cluster and releases what it does not use."""
     conf = asked()
     assert (
         conf[MOST],

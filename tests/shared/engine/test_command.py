@@ -85,9 +85,10 @@ def settings(words: list[str]) -> set[str]:
     }
 
 
-def test_the_jvm_gets_the_command_that_spark_submit_ends_in_but_for_vectors(
+def test_jvm_command_matches_spark_submit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The JVM gets the command of spark-submit, except for the vector module."""
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -Dg='h i'")
     ours, theirs = at_once(), of_the_launcher(_spark_submit(CONF, OPTIONS, ()))
     theirs.remove("--add-modules=jdk.incubator.vector")
@@ -175,7 +176,8 @@ def test_what_only_spark_submit_knows_of_is_left_to_it(
     assert is_left_to_spark_submit({**CONF, **conf})
 
 
-def test_a_memory_limit_among_the_java_options_is_refused_by_spark_itself() -> None:
+def test_memory_limit_in_java_options_is_sparks_matter() -> None:
+    """A memory limit among the Java options is left for Spark itself to refuse."""
     assert is_left_to_spark_submit(options="-Xmx2g")
     assert is_left_to_spark_submit(options="-Da='open")
 
@@ -215,9 +217,8 @@ def test_an_archive_is_used_until_java_or_spark_changes(java: Path) -> None:
     assert java_options(java) == []
 
 
-def test_an_archive_that_does_not_fit_any_more_is_built_anew_and_the_old_one_goes(
-    java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_archive_is_rebuilt_and_removed(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that no longer fits is rebuilt, and the old one is removed."""
     stale = make_archive(java)
     os.utime(java / "bin/java", (1, 1))
     begun: list[list[str]] = []
@@ -266,7 +267,8 @@ def test_a_run_has_a_missing_archive_built_once(
     assert len(begun) == 3
 
 
-def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_tables() -> None:
+def test_single_compiler_jvm_has_enough_code_cache() -> None:
+    """A JVM with one compiler has enough code cache for a run of many tables."""
     options = SparkOptions("a", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
     command = command_for(options).words
     java = [*command[: command.index(MAIN_CLASS)], "-XX:+PrintFlagsFinal", "-version"]

@@ -118,9 +118,8 @@ def test_a_java_home_that_is_gone_is_passed_over(
     assert tmp_path / "cache" in find_java_home().parents
 
 
-def test_the_launcher_drops_the_one_argument_and_keeps_the_others(
-    tmp_path: Path, bare_machine: Path
-) -> None:
+def test_launcher_drops_only_the_vector_argument(tmp_path: Path, bare_machine: Path) -> None:
+    """The launcher drops the vector module argument and keeps the others."""
     home = java_home(tmp_path / "it's a jdk", "21.0.8", modules="java.base java.sql")
     (home / "bin/java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     (bare_machine / "java").symlink_to(home / "bin/java")
@@ -184,7 +183,8 @@ def test_a_cache_that_can_not_be_written_is_a_clear_error(
         find_java_home()
 
 
-def test_spark_queries_derby_and_writes_parquet_on_the_packaged_java(tmp_path: Path) -> None:
+def test_spark_works_on_the_packaged_java(tmp_path: Path) -> None:
+    """Spark queries Derby and writes Parquet on the packaged Java."""
     done = subprocess.run(
         [sys.executable, "-c", QUERY_DERBY, str(tmp_path)],
         capture_output=True,

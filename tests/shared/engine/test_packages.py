@@ -83,9 +83,8 @@ def test_a_jar_that_changed_in_the_cache_is_refused(empty_cache: Path, repositor
         CACHE.jars([ACME], ivy_settings=repository)
 
 
-def test_a_repository_that_serves_another_jar_than_the_pinned_one_is_refused(
-    empty_cache: Path, repository: str
-) -> None:
+def test_repository_with_another_jar_is_refused(empty_cache: Path, repository: str) -> None:
+    """A repository that serves a jar other than the pinned one is refused."""
     cache = replace(CACHE, pinned={EXTRA: "0" * 64})
     with pytest.raises(ConfigurationError, match=r"RUN-023 .*extra:2\.0"):
         cache.jars([EXTRA], ivy_settings=repository)

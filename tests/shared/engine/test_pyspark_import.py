@@ -61,7 +61,8 @@ def met(who: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("with_pandas")
-def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None:
+def test_session_and_reader_import_all_of_pyspark() -> None:
+    """A session and a reader that start at once have all of PySpark."""
     met(
         "with suppress(SchemaError): LineReading._reader.func(MagicMock())\n"
         "assert sys.modules['tap_spark_jdbc.supply.spark_reader'].SparkReader"
@@ -69,7 +70,8 @@ def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None
 
 
 @pytest.mark.usefixtures("with_pandas")
-def test_a_session_and_a_merge_that_start_at_once_have_all_of_pyspark() -> None:
+def test_session_and_merge_import_all_of_pyspark() -> None:
+    """A session and a merge that start at once have all of PySpark."""
     met(
         "merge = MagicMock(_compared_keys=1)\n"
         "merge._writer.settings.by_spark = True\n"

@@ -52,7 +52,7 @@ def test_yarn_learns_that_executors_need_pyspark() -> None:
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://api.example:6443"])
-def test_spark_submit_itself_starts_the_jvm_for_a_resource_manager(master: str) -> None:
+def test_spark_submit_starts_the_jvm_for_managers(master: str) -> None:
     """It alone knows the manager's folders of settings, and what its JVM needs on its class
     path.
     """
@@ -99,7 +99,8 @@ def pod_of(session: SparkSession, options: SparkOptions) -> dict[str, Any]:
     return {**yaml.safe_load(text.asYaml(made.pod())), "container": container}
 
 
-def test_an_executors_pod_is_what_the_settings_say_and_holds_no_secret(spark: SparkSession) -> None:
+def test_executor_pod_follows_settings_without_secrets(spark: SparkSession) -> None:
+    """An executor's pod follows the settings and holds no secret."""
     conf = {**IMAGE, "spark.executor.memory": "2g", "spark.hadoop.fs.s3a.session.token": SECRET}
     options = SparkOptions("tap-spark-jdbc", master="k8s://api.example:6443", conf=conf)
     pod = pod_of(spark, options)

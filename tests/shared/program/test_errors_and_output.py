@@ -21,7 +21,8 @@ def _run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_error_is_one_line_without_the_secret_and_exits_non_zero() -> None:
+def test_error_is_one_line_without_the_secret() -> None:
+    """An error is one line without the secret, and the exit code is not zero."""
     done = _run(
         "from singer_spark import errors\n"
         "def main():\n"
@@ -50,7 +51,8 @@ def test_debug_shows_the_trace_still_without_the_secret() -> None:
     assert line.startswith("tap-x: RUN-099 ")
 
 
-def test_claimed_standard_output_holds_only_what_is_written_to_it(tmp_path: Path) -> None:
+def test_claimed_stdout_holds_only_what_is_written(tmp_path: Path) -> None:
+    """Claimed standard output holds only what is written to it."""
     spool = tmp_path / "spool"
     spool.write_bytes(b"from the spool\n" * 100_000)
     done = _run(

@@ -87,7 +87,7 @@ def test_a_signal_raises_nothing_into_imports() -> None:
     assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
 
 
-def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> None:
+def test_signal_during_jvm_wait_leaves_no_lock() -> None:
     """Raised right after the process's lock is taken, it would let the end of the JVM wait
     forever.
     """
@@ -169,9 +169,10 @@ def test_a_later_signal_ends_a_clean_up_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("later_signal", [False, True])
-def test_what_may_not_be_stopped_goes_to_its_end_unless_a_later_signal_insists(
+def test_protected_work_ends_unless_signal_repeats(
     later_signal: bool,
 ) -> None:
+    """Work that must not be stopped is finished unless a later signal insists."""
     body = f"""
     signals.too_late_to_stop()
     signals.SAME_BREATH_SECONDS = {-1 if later_signal else 60}

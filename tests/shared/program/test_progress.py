@@ -94,7 +94,8 @@ def on_terminal(command: str) -> Iterator[bytes]:
 
 
 @pytest.mark.slow
-def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: Path) -> None:
+def test_piped_programs_tear_no_terminal_line(tmp_path: Path) -> None:
+    """Two programs of a pipe share a terminal, and no line is torn."""
     (tmp_path / "feeder.py").write_text(FEEDER)
     (tmp_path / "shower.py").write_text(SHOWER)
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000)
@@ -141,7 +142,8 @@ def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -
     assert b"\x1b" not in said
 
 
-def test_a_line_says_what_moved_last_with_the_percentage_where_it_is_known_else_the_phase() -> None:
+def test_progress_line_shows_what_moved_last() -> None:
+    """A line shows what moved last, with its percentage if known, or else the phase."""
     progress = Progress("sent")
     progress.phase("connecting", logged=False)
     assert progress.line() == "connecting, 0.0 s"
@@ -196,9 +198,10 @@ def test_live_lines_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch
     assert live_lines(progress, 79, most=4)[1] == "  … and 3 more tables"
 
 
-def test_elsewhere_than_on_a_terminal_a_line_comes_every_few_seconds_from_who_logs_the_phase(
+def test_progress_is_logged_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without a terminal, a phase that is logged has a line every few seconds."""
     ticks = threading.Semaphore(0)
     monkeypatch.setattr(shown, "LOG_SECONDS", 0.001)
     progress = Progress("sent")
@@ -212,9 +215,10 @@ def test_elsewhere_than_on_a_terminal_a_line_comes_every_few_seconds_from_who_lo
     assert set(said) == {"in reading"}
 
 
-def test_a_program_that_reads_the_log_gets_progress_and_summary_as_json(
+def test_log_readers_get_progress_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """A program that reads the log gets progress and summary as JSON."""
     config = {
         "version": 1,
         "disable_existing_loggers": False,

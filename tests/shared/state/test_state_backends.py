@@ -56,9 +56,8 @@ def opened(
 
 
 @pytest.mark.parametrize("backend", KINDS, indirect=True)
-def test_only_who_saw_the_state_that_stands_replaces_it_and_writing_again_changes_nothing(
-    backend: StateBackend, tmp_path: Path
-) -> None:
+def test_stale_writer_cannot_replace_the_state(backend: StateBackend, tmp_path: Path) -> None:
+    """Only a writer that saw the current state replaces it; a repeated write does nothing."""
     one, other = opened(backend, tmp_path), opened(backend, tmp_path)
     assert one.content() is None
     one.register()
@@ -84,9 +83,8 @@ def test_only_who_saw_the_state_that_stands_replaces_it_and_writing_again_change
 
 
 @pytest.mark.parametrize("backend", KINDS, indirect=True)
-def test_of_many_first_writers_one_wins_and_of_many_later_ones_none_is_lost(
-    backend: StateBackend, tmp_path: Path
-) -> None:
+def test_concurrent_first_writers_have_one_winner(backend: StateBackend, tmp_path: Path) -> None:
+    """Of many first writers one wins, and of many later ones none is lost."""
     writers, rounds, won = 4, 3, []
     start = threading.Barrier(writers)
 
@@ -140,9 +138,8 @@ def test_a_schema_before_the_dot_is_postgresqls(postgresql: PostgreSQL, tmp_path
     assert TableName.parse('"a.b"."c""d"') == TableName('c"d', "a.b")
 
 
-def test_a_table_further_on_in_the_search_path_is_used_when_its_history_is_made(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_table_later_in_the_search_path_is_used(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """A table later in the search path is used when its history is created."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
@@ -188,9 +185,8 @@ def run(backend: StateBackend, sql: str, *values: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_a_row_that_a_person_wrote_counts_and_a_malformed_one_is_refused_with_line_and_column(
-    backend: StateBackend, tmp_path: Path
-) -> None:
+def test_handwritten_row_counts_unless_malformed(backend: StateBackend, tmp_path: Path) -> None:
+    """A handwritten row counts, and a malformed one is refused with line and column."""
     store = opened(backend, tmp_path)
     store.register()
     insert = "insert into spark_lake_state (pipeline, state) values (?, ?)"
@@ -215,7 +211,8 @@ def test_a_row_that_a_person_wrote_counts_and_a_malformed_one_is_refused_with_li
         by_hand.content()
 
 
-def test_a_row_of_sqlite_that_is_no_text_is_refused_with_line_and_column(tmp_path: Path) -> None:
+def test_sqlite_row_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A row of SQLite that is not text is refused with line and column."""
     backend = StateBackend(f"sqlite:///{tmp_path}/states.db")
     store = opened(backend, tmp_path)
     store.register()
@@ -311,7 +308,8 @@ def test_a_look_makes_no_database(tmp_path: Path) -> None:
         open_state_source(f"sqlite:///{tmp_path}/x.db?table=t")
 
 
-def test_a_file_that_can_not_be_looked_at_is_an_error_and_no_first_run(tmp_path: Path) -> None:
+def test_inaccessible_file_is_no_first_run(tmp_path: Path) -> None:
+    """A file that can't be inspected is an error and not a first run."""
     store = opened(StateBackend(f"sqlite:///{tmp_path}/{'x' * 300}.db"), tmp_path)
     with pytest.raises(StorageError, match=r"RUN-037 .*spark_lake_state.*state_backend"):
         store.content()
@@ -329,9 +327,10 @@ print(open_state_source(f"sqlite:///{sys.argv[1]}/x.db?pipeline=p").saved, loade
 
 
 @pytest.mark.slow
-def test_a_start_loads_the_driver_of_the_database_that_keeps_its_state_and_no_other(
+def test_start_loads_only_its_state_driver(
     tmp_path: Path,
 ) -> None:
+    """A start loads only the driver of the database that keeps its state."""
     command = [sys.executable, "-c", LOADED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.splitlines(), done.stderr) == (["None []", "None ['sqlite3']"], "")

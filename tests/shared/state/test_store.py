@@ -66,7 +66,8 @@ def test_a_malformed_state_is_an_error_with_line_and_column(text: bytes, place: 
         read_state(text, "/lake/state.json")
 
 
-def test_what_is_written_is_read_back_and_stays_readable_for_people(tmp_path: Path) -> None:
+def test_written_state_is_read_back_and_readable(tmp_path: Path) -> None:
+    """What is written is read back and stays readable for people."""
     storage = Storage(str(tmp_path))
     store = BucketState(storage, "state.json")
     state = {
@@ -81,7 +82,8 @@ def test_what_is_written_is_read_back_and_stays_readable_for_people(tmp_path: Pa
     assert same_state(saved.value, state)
 
 
-def test_states_are_the_same_whatever_the_order_of_their_keys_but_not_whatever_the_type() -> None:
+def test_states_compare_by_type_not_key_order() -> None:
+    """States are the same in any order of their keys, but not with other types."""
     assert same_state({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1})
     assert not same_state({"a": 1}, {"a": True})
     assert not same_state({"a": [1, 2]}, {"a": [2, 1]})
@@ -102,7 +104,8 @@ def check_the_tap_gets_the_committed_state(lake: SmallLake) -> None:
     assert "journal of run" in saved.origin
 
 
-def test_where_a_run_committed_and_died_the_tap_gets_the_committed_state(tmp_path: Path) -> None:
+def test_tap_gets_the_state_committed_before_a_death(tmp_path: Path) -> None:
+    """If a run committed and died, the tap gets the committed state."""
     check_the_tap_gets_the_committed_state(SmallLake(str(tmp_path), {}))
 
 
@@ -120,7 +123,8 @@ def test_an_edited_state_counts_once_the_run_is_published(tmp_path: Path) -> Non
     assert saved.value == edited
 
 
-def test_after_any_number_of_failed_runs_two_reads_find_the_last_commit(tmp_path: Path) -> None:
+def test_two_reads_find_the_last_commit(tmp_path: Path) -> None:
+    """After any number of failed runs, two reads find the last commit."""
     storage = Storage(str(tmp_path))
     common = {"state": {}, "last_committed": "1"}
     storage.replace(
@@ -160,14 +164,14 @@ def test_a_newer_format_is_refused_and_a_damaged_object_named(tmp_path: Path) ->
         ("V1.2_x", "V1.2_x"),
     ],
 )
-def test_a_folder_is_the_name_with_all_but_plain_characters_encoded(name: str, folder: str) -> None:
+def test_folder_name_encodes_special_characters(name: str, folder: str) -> None:
+    """A folder is the name with all but plain characters encoded."""
     assert folder_name(name) == folder
 
 
 @pytest.mark.parametrize("name", ["public-orders", ".a b/c~%", "100%25", "ü"])
-def test_a_state_by_its_path_is_the_pipelines_committed_one_whatever_its_name(
-    name: str, tmp_path: Path
-) -> None:
+def test_state_by_path_is_the_committed_one(name: str, tmp_path: Path) -> None:
+    """A state given by its path is the pipeline's committed one, whatever its name."""
     entry = {"phase": COMMITTED, "last_committed": None, "state": {"bookmarks": {"s": 1}}}
     Storage(str(tmp_path)).replace(
         f"{runs_folder(name)}/20250101T000000000000Z-00000001.json", encode(entry)

@@ -84,7 +84,8 @@ def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> Non
             storage.check_conditions("lock", b"another's")
 
 
-def test_a_kind_of_store_without_conditional_put_is_refused_by_a_clear_word() -> None:
+def test_store_without_conditional_put_is_refused() -> None:
+    """A kind of store without conditional puts is refused with a clear message."""
     with pytest.raises(StorageError, match=r"RUN-052 .*accept_unconditional_storage"):
         Storage("memory://refused").create("a", b"1")
 
@@ -96,9 +97,10 @@ def unconditional(kind: str, moto: S3, stripped: Proxy) -> Storage:
 
 
 @pytest.mark.parametrize("kind", ["memory", "s3"])
-def test_who_takes_the_risk_gets_a_store_that_looks_and_then_writes(
+def test_accepted_risk_gets_check_then_write(
     moto: S3, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """With the risk accepted, the store checks first and then writes."""
     with running(moto.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
         storage = unconditional(kind, moto, proxy)
         assert storage.create("lock", b"mine")

@@ -40,9 +40,8 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_folder_that_can_not_be_listed_is_an_error_not_an_empty_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlistable_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that can't be listed is an error, not an empty folder."""
     storage = Storage(str(tmp_path))
     storage.replace("t/day=1/a", b"1")
     real = os.scandir
@@ -75,9 +74,8 @@ def test_a_listing_has_a_file_or_the_one_that_replaced_it(
     assert [file.path for file in Storage(str(tmp_path)).list("")] == ["new"]
 
 
-def test_a_file_moves_whole_to_another_disk_and_may_be_moved_again(
-    tmp_path: Path, other_disk: Path
-) -> None:
+def test_file_moves_whole_to_another_disk(tmp_path: Path, other_disk: Path) -> None:
+    """A file moves whole to another disk, and the move can be repeated."""
     (tmp_path / "raw").symlink_to(other_disk)
     storage = Storage(str(tmp_path))
     storage.replace("staging/part", b"rows")
@@ -89,7 +87,7 @@ def test_a_file_moves_whole_to_another_disk_and_may_be_moved_again(
 
 
 @pytest.mark.parametrize("asleep_in", ["copyfile", "_flush"])
-def test_a_mover_that_slept_between_two_disks_does_not_bring_a_retired_file_back(
+def test_stale_mover_does_not_restore_a_retired_file(
     tmp_path: Path, other_disk: Path, monkeypatch: pytest.MonkeyPatch, asleep_in: str
 ) -> None:
     """Meanwhile its rival moved the very file, and a later run retired it."""
@@ -111,9 +109,8 @@ def test_a_mover_that_slept_between_two_disks_does_not_bring_a_retired_file_back
     assert list((other_disk / "t").iterdir()) == []
 
 
-def test_what_a_mover_left_that_died_between_two_disks_is_removed_by_the_next(
-    tmp_path: Path, other_disk: Path
-) -> None:
+def test_leftovers_of_a_dead_mover_are_removed(tmp_path: Path, other_disk: Path) -> None:
+    """What a mover left that died between two disks is removed by the next one."""
     (tmp_path / "raw").symlink_to(other_disk)
     storage = Storage(str(tmp_path))
     storage.replace("staging/part", b"rows")
@@ -124,9 +121,10 @@ def test_what_a_mover_left_that_died_between_two_disks_is_removed_by_the_next(
     assert [path.name for path in (other_disk / "t").iterdir()] == ["final"]
 
 
-def test_an_object_outlives_a_power_cut_with_all_folders_that_lead_to_it(
+def test_object_survives_a_power_cut_with_its_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An object survives a power cut with all folders that lead to it."""
     synced: list[str] = []
     real = os.fsync
 
@@ -151,9 +149,10 @@ def test_a_disk_without_hard_links_is_told_by_its_name(
         Storage(str(tmp_path)).create("a", b"1")
 
 
-def test_a_disk_that_can_not_sync_folders_is_no_failure_after_the_object_stands(
+def test_disk_without_folder_sync_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A disk that can't sync folders causes no failure once the object is there."""
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -182,7 +181,7 @@ def test_a_folder_that_fails_to_sync_is_a_failure(
         storage.flush_folders(["a/b"])
 
 
-def test_a_write_whose_scratch_file_is_swept_away_is_written_again(tmp_path: Path) -> None:
+def test_write_is_retried_if_its_scratch_file_is_gone(tmp_path: Path) -> None:
     """As older versions do, and people."""
     files = LocalFiles(tmp_path, SCRATCH)
     swept: list[Path] = []

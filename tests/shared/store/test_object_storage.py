@@ -35,9 +35,10 @@ from singer_spark.store.parquet_footer import rows_of
 from singer_spark.store.storage import Storage
 
 
-def test_a_large_file_goes_up_in_pieces_is_moved_unread_and_read_wherever_one_seeks(
+def test_large_file_moves_unread_and_is_seekable(
     storage: Storage, proxy: Proxy, large: Path
 ) -> None:
+    """A large file is uploaded in pieces, moved unread and read from any position."""
     storage.upload(large, "staging/part")
     assert storage.size("staging/part") == large.stat().st_size
     assert max(request.sent for request in proxy.passed) == PIECE_BYTES
@@ -97,9 +98,10 @@ def test_what_is_written_as_a_stream_is_there_once_it_is_closed(
     assert max(request.sent for request in proxy.passed) == PIECE_BYTES
 
 
-def test_a_large_object_is_extended_inside_the_store_where_that_can(
+def test_large_object_is_extended_inside_the_store(
     storage: Storage, proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A large object is extended inside the store where the store supports it."""
     monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
     storage.upload(large, "raw/a%20b/part")
     proxy.passed.clear()
@@ -112,13 +114,14 @@ def test_a_large_object_is_extended_inside_the_store_where_that_can(
     assert [file.path for file in storage.list("staging")] == ["staging/a%20b/part"]
 
 
-def test_an_upload_or_an_extension_that_is_cut_off_leaves_nothing(
+def test_interrupted_upload_leaves_nothing(
     opened: Callable[[], Storage],
     proxy: Proxy,
     large: Path,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """An upload or an extension that is interrupted leaves nothing."""
     opened().upload(large, "raw/part")
     # There the second request is the last one: its work is done.
     first = 1 if isinstance(store, GoogleStore) else 2
@@ -223,9 +226,8 @@ def test_the_rows_of_a_parquet_file_cost_the_end_of_it(
 
 
 @pytest.mark.parametrize("store", ["s3", "google"], indirect=True)  # Azure's pages are of 5,000
-def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(
-    store: Store, bucket: str
-) -> None:
+def test_long_listings_and_removals_are_complete(store: Store, bucket: str) -> None:
+    """Listings of more than one page are complete, and so is their removal."""
     from concurrent.futures import ThreadPoolExecutor
 
     storage = Storage(bucket, store.storage_options)
@@ -238,9 +240,10 @@ def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(
     assert [file.path for file in storage.list("")] == ["tt"]
 
 
-def test_an_s3_object_that_one_request_can_not_copy_is_copied_in_parts(
+def test_too_large_s3_object_is_copied_in_parts(
     s3: S3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An S3 object too large for one copy request is copied in parts."""
     monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
     with running(s3.endpoint) as proxy:
         storage = Storage(s3.new_bucket(), s3.options_at(proxy.endpoint))

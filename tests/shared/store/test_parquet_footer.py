@@ -25,7 +25,8 @@ def test_a_footer_tells_the_rows_of_a_file(tmp_path: Path, rows: int) -> None:
     assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == rows
 
 
-def test_a_footer_that_is_longer_than_the_first_look_tells_the_rows_too(tmp_path: Path) -> None:
+def test_long_footer_still_gives_the_row_count(tmp_path: Path) -> None:
+    """A footer longer than the first read still gives the number of rows."""
     table = pa.table({f"column {number}": [1, 2, 3] for number in range(400)})
     pq.write_table(table, tmp_path / "file", row_group_size=1)
     footer = int.from_bytes((tmp_path / "file").read_bytes()[-8:-4], "little")

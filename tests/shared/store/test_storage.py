@@ -44,7 +44,8 @@ def test_create_keeps_what_stands(storage: Storage) -> None:
     assert storage.read("a/b") == b"mine"
 
 
-def test_create_again_with_the_same_bytes_is_the_lost_answer_of_the_first(storage: Storage) -> None:
+def test_repeated_create_counts_as_the_first(storage: Storage) -> None:
+    """Creating again with the same bytes counts as the lost answer to the first attempt."""
     assert storage.create("a/b", b"mine")
     assert storage.create("a/b", b"mine")
 
@@ -172,9 +173,10 @@ def test_an_unreachable_s3_is_one_clear_error() -> None:
     assert redact("hush-hush-1") != "hush-hush-1"
 
 
-def test_a_store_that_takes_connections_and_gives_no_answer_is_unreachable(
+def test_silent_store_is_unreachable(
     deaf_server: str,
 ) -> None:
+    """A store that accepts connections but gives no answer is unreachable."""
     options = {
         "endpoint_url": deaf_server,
         "key": "someone",
@@ -205,9 +207,10 @@ def test_without_keys_the_login_is_what_is_missing(
 FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}
 
 
-def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(
+def test_missing_bucket_is_an_error(
     store: S3 | GoogleStore | AzureStore,
 ) -> None:
+    """A bucket that does not exist is an error, not an empty bucket."""
     protocol = store.new_bucket().partition("://")[0]
     storage = Storage(f"{protocol}://nobody-made-this", store.storage_options)
     for look in (
@@ -271,7 +274,7 @@ def test_readers_meet_whole_content_while_it_is_replaced(storage: Storage) -> No
     assert set(met) <= contents
 
 
-def test_removing_a_folder_that_an_orphan_still_fills_is_no_failure(tmp_path: Path) -> None:
+def test_removing_a_folder_still_being_filled(tmp_path: Path) -> None:
     """Spark's executors may outlive their run for a moment."""
     storage = Storage(str(tmp_path))
     folder = tmp_path / "staging/run"

@@ -73,7 +73,8 @@ def test_spellings_of_one_azure_account_are_told_alike(url: str, options: dict[s
     assert "c2VjcmV0LWtleS0x" not in redact(str(options))
 
 
-def test_an_azure_url_without_an_account_is_a_configuration_error() -> None:
+def test_azure_url_without_account_is_a_config_error() -> None:
+    """An Azure URL without an account is a configuration error."""
     with pytest.raises(ConfigurationError, match=r"RUN-050 .*account_name.*connection_string"):
         Storage("az://lake", {"account_key": "x"})
 

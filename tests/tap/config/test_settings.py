@@ -165,9 +165,8 @@ def test_spark_settings_that_meltano_nested_become_names_again() -> None:
     "url", ["jdbc:sqlite:/data/shop.db", "jdbc:h2:mem:shop", "jdbc:derby:shop;user=ann"]
 )
 @pytest.mark.parametrize("spark", [{"master": "spark://head:7077"}, {"remote": "sc://head"}])
-def test_a_database_of_this_machine_alone_is_refused_where_executors_are_elsewhere(
-    url: str, spark: dict[str, str]
-) -> None:
+def test_local_database_is_refused_on_a_cluster(url: str, spark: dict[str, str]) -> None:
+    """A database on this machine alone is refused where executors run elsewhere."""
     with pytest.raises(ConfigurationError, match=rf"RUN-004 .*{next(iter(spark))}"):
         TapSettings.from_config({"jdbc_url": url, "spark": spark})
     TapSettings.from_config({"jdbc_url": url, "spark": {"master": "local[2]"}})

@@ -122,7 +122,8 @@ def test_mariadb_s_times_of_older_versions_are_times(native_type: str, sql_type:
     assert (str(column.sql_type), column.reading.problem) == (sql_type, None)
 
 
-def test_a_text_column_is_compared_with_text_whatever_its_key_type() -> None:
+def test_text_columns_are_compared_as_text() -> None:
+    """A text column is compared with text, whatever its key type."""
     dialect = known_dialects()["postgresql"]
     key = key_of(dialect, "text", KeyType.DATETIME)
     assert key.textual
@@ -146,9 +147,8 @@ def test_a_textual_key_uses_the_database_s_own_text() -> None:
 
 
 @given(moment=st.datetimes(), separator=st.sampled_from("T "), digits=st.sampled_from([0, 3, 6]))
-def test_the_form_of_a_text_is_never_above_another_spelling_of_its_moment(
-    moment, separator, digits
-) -> None:
+def test_text_form_never_exceeds_other_spellings(moment, separator, digits) -> None:
+    """The text form of a timestamp is never above another spelling of it."""
     value = KeyValue.parse(str(moment), KeyType.DATETIME)
     exact = moment.isoformat(
         sep=separator, timespec={0: "seconds", 3: "milliseconds", 6: "microseconds"}[digits]

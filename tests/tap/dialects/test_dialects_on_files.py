@@ -236,9 +236,10 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(
                 ], relation
 
 
-def test_hostile_names_empty_tables_and_views_are_sent_as_they_are(
+def test_hostile_names_and_empty_tables_are_sent(
     spark: SparkSession, database: FileDatabase, tmp_path: Path
 ) -> None:
+    """Hostile names, empty tables and views are sent as they are."""
     columns = ", ".join(f"{quoted(name)} integer" for name in HOSTILE)
     schema = 's."odd"'
     statements = [f"create schema {quoted(schema)}"]

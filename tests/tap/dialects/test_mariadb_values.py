@@ -112,9 +112,10 @@ def lake(
     return trip
 
 
-def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
+def test_checksum_text_matches_for_every_type(
     lake: RoundTrip, types, database: MariaDatabase
 ) -> None:
+    """Every type at its extremes has the same checksum text in the source and in the lake."""
     texts = texts_of_both(lake, f"{database.name}-matrix")
     assert texts.lake == texts.source
     assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
@@ -215,9 +216,10 @@ def test_the_page_of_types_says_what_becomes_of_each(
     } == listed
 
 
-def test_the_columns_of_a_query_of_mariadb_have_the_types_of_the_table_s(
+def test_query_columns_have_the_table_types(
     spark: SparkSession, types, database: MariaDatabase, matrix
 ) -> None:
+    """The columns of a MariaDB query have the types of the table's columns."""
     dialect = known_dialects()["mariadb"]
     columns = [column(number) for number, each in enumerate(types) if each != "vector(3)"]
     with connected(spark, login(database)) as connection:
@@ -253,9 +255,10 @@ def _catalog_type(native_type: str) -> str:
 
 
 @pytest.mark.parametrize("native_type", REFUSED)
-def test_a_moment_that_no_calendar_has_is_a_loud_error_whose_way_out_is_the_text(
+def test_invalid_date_is_an_error_with_a_way_out(
     spark: SparkSession, database: MariaDatabase, native_type: str
 ) -> None:
+    """A date that no calendar has is a clear error that suggests reading it as text."""
     config = login(database, tables=["refused"], schemas=[database.name])
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("set sql_mode = 'ALLOW_INVALID_DATES'")

@@ -72,9 +72,10 @@ def table(database: Database):
 @pytest.mark.parametrize(
     ("native_type", "value"), [(kind, value) for kind in REFUSED for value in REFUSED[kind]]
 )
-def test_what_a_type_can_t_hold_is_a_loud_error_that_names_the_column_and_the_way_out_is_the_text(
+def test_unrepresentable_value_names_its_column(
     spark: SparkSession, database: Database, table, native_type: str, value: str
 ) -> None:
+    """A value that a type can't hold is an error that names the column and suggests text."""
     connection = table(native_type, [value])
     config = login(database)
     found = discovered(spark, {**config, "tables": ["t"]})["public-t"]
@@ -147,9 +148,8 @@ def test_a_moment_of_any_year_leaves_with_its_very_microsecond(
         assert connection.execute(asked).fetchall() == [(200_000, 0)]
 
 
-def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(
-    spark: SparkSession, postgresql
-) -> None:
+def test_bytes_without_encoding_are_refused_or_binary(spark: SparkSession, postgresql) -> None:
+    """Bytes of a database without encoding are refused or read as bytes."""
     database = postgresql.database("bytes_without_encoding")
     with psycopg.connect(postgresql.database("postgres").dsn, autocommit=True) as connection:
         connection.execute(

@@ -68,9 +68,8 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
 @pytest.mark.parametrize(
     ("declared", "value"), [(kind, value) for kind in MISFITS for value in MISFITS[kind]]
 )
-def test_what_does_not_fit_is_a_loud_error_that_names_column_value_and_way_out(
-    source: Source, declared: str, value: Any
-) -> None:
+def test_unfit_value_is_an_error_with_a_way_out(source: Source, declared: str, value: Any) -> None:
+    """A value that does not fit is an error that names column, value and way out."""
     source.fill(declared, [value])
     with pytest.raises(Exception, match="column v") as caught:
         source.values()
@@ -88,7 +87,8 @@ def test_the_way_out_of_the_error_is_the_text(source: Source) -> None:
     assert source.values("text") == ["abc", "5", "1.5", "01", None]
 
 
-def test_an_override_reads_seconds_of_a_datetime_column_as_numbers(source: Source) -> None:
+def test_override_reads_datetime_seconds_as_numbers(source: Source) -> None:
+    """An override reads the seconds of a datetime column as numbers."""
     source.fill("datetime", [1737331200, None])
     assert source.values("bigint") == [1737331200, None]
 

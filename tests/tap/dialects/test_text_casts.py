@@ -111,9 +111,10 @@ def test_an_override_takes_what_its_type_holds_exactly(spark: SparkSession) -> N
     ] == cases
 
 
-def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(
+def test_unfit_override_names_its_column(
     spark: SparkSession,
 ) -> None:
+    """An override that does not fit is an error with the column's name."""
     cases = [(name, value) for name, values in MISFITS.items() for value in values]
     # All in one query, with NULL for each error.
     refused = [

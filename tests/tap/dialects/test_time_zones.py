@@ -68,9 +68,10 @@ def records(lines: bytes) -> dict[str, list[Any]]:
     return {stream: sorted(rows, key=lambda row: row["id"]) for stream, rows in found.items()}
 
 
-def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
+def test_rows_and_bookmarks_are_zone_independent(
     postgresql: Any, in_zone: Any, tmp_path: Path
 ) -> None:
+    """Rows and bookmarks are the same in any time zone and across clock changes."""
     database = postgresql.new_database()
     keys = [f"public.{name}:k:{'date' if name == 'days' else 'timestamp'}" for name in TABLES]
     runs = []

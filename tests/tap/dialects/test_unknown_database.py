@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_an_unknown_database_leaves_young_rows_by_its_clock_and_takes_keys_with_a_zone(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_unknown_database_lag_and_zoned_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """An unknown database holds back young rows by its clock and takes keys with a zone."""
     url = f"jdbc:hsqldb:file:{tmp_path / 'source.db'}"
     rows = [
         "(1, timestamp '2025-03-30 02:30:00+8:00', timestamp '2025-03-30 02:30:00')",

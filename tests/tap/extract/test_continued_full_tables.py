@@ -35,9 +35,7 @@ FATES = {
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("sent", ["a part", "all"])
-def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(
-    postgres_pipe, caplog, fate, sent
-):
+def test_full_table_over_two_runs_is_current(postgres_pipe, caplog, fate, sent):
     """What was sent before a death is used only if none of its rows was changed or deleted
     since.
     """
@@ -60,7 +58,7 @@ def test_a_full_table_read_in_two_runs_is_what_it_was_at_the_second(
     assert arrived == Counter(whole_rows_now(database))
 
 
-def test_a_full_table_that_is_continued_twice_is_what_it_was_at_the_last_run(postgres_pipe):
+def test_full_table_resumed_twice_is_current(postgres_pipe):
     """Rows that were added since the first death count as sent after the second: one that is
     deleted is noticed.
     """
@@ -84,7 +82,7 @@ def test_a_full_table_that_is_continued_twice_is_what_it_was_at_the_last_run(pos
     assert third.rows == Counter(whole_rows_now(database))
 
 
-def test_a_full_table_of_a_database_that_proves_nothing_is_read_from_its_start(sqlite_pipe):
+def test_full_table_without_proof_is_read_from_start(sqlite_pipe):
     """A table that was read whole stays as it was then."""
     pipe, database = sqlite_pipe(SCRIPT, slice_rows=5, tables=["a_whole", "d_keyless"])
     whole = pipe.run()

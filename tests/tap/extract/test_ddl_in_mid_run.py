@@ -133,9 +133,8 @@ def batches(folder: Path) -> dict[str, Any]:
         "batches of a full table",
     ],
 )
-def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
-    shop, tmp_path, by_batches, reader, settings
-):
+def test_ddl_in_mid_run_blocks_nobody(shop, tmp_path, by_batches, reader, settings):
+    """DDL during a run blocks nobody, and the next run puts everything right."""
     config = {**settings, "reader": reader, **(batches(tmp_path / "batches") if by_batches else {})}
     it = shop(ROWS.format(n=20_000), **config)
     counted: list[int] = []
@@ -174,7 +173,8 @@ def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, reader):
+def test_long_slice_yields_to_waiting_sessions(shop, reader):
+    """A slice that takes long yields to sessions that wait for its table."""
     # Each row takes a while: this slice would read for minutes.
     it = shop(
         ROWS.format(n=40_000) + "create view slow as select id, v, pg_sleep(0.01) is null as s "
@@ -212,7 +212,8 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop, read
     assert it.database.execute(held).fetchone() == (0,)
 
 
-def test_while_a_table_is_read_nothing_of_it_stays_locked_between_slices(shop):
+def test_table_is_unlocked_between_slices(shop):
+    """While a table is read, none of it stays locked between slices."""
     it = shop(ROWS.format(n=20_000), **INCREMENTAL)
     held = (
         "select count(*), pg_sleep(0.02) from pg_locks where relation = 't'::regclass and granted"
@@ -291,9 +292,8 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
             "analyze t", ""),
     ],
 )  # fmt: skip
-def test_what_else_changes_under_a_reader_is_named_and_what_does_no_harm_is_not(
-    shop, script, settings, change, told
-):
+def test_only_harmful_changes_are_named(shop, script, settings, change, told):
+    """Other changes during a read are named unless they do no harm."""
     it = shop(script, **settings)
     with nullcontext() if told else UNWATCHED:
         found = it.run(change)

@@ -40,7 +40,8 @@ def test_a_state_is_sent_on_as_it_came(tmp_path: Path, place: str) -> None:
     ] * 3
 
 
-def test_a_bookmark_that_stands_as_a_number_is_read_by_its_digits() -> None:
+def test_numeric_bookmark_is_read_by_its_digits() -> None:
+    """A bookmark written as a number is read by its digits."""
     entry = {"replication_key": "n", "replication_key_value": Number("0.1000000000000000055")}
     bookmark = Bookmark.from_json("s", entry, "n", KeyType.DECIMAL, aware=False)
     assert bookmark is not None

@@ -122,7 +122,8 @@ def at_once(fingerprints: list[bytes]) -> Boundary:
 @pytest.mark.parametrize(
     "count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES]
 )
-def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
+def test_boundary_is_the_same_in_bulk_or_row_by_row(count):
+    """A boundary is the same whether built at once or row by row."""
     fingerprints = [fingerprint(b"%d" % number) for number in range(count)]
     builder = BoundaryBuilder()
     for each in fingerprints:

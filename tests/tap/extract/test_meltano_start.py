@@ -30,9 +30,8 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(
-    tmp_path: Path, place: Path
-) -> None:
+def test_state_is_read_in_place_if_copies_agree(tmp_path: Path, place: Path) -> None:
+    """The state is read at its own place where Meltano's copy says the same."""
     copy, handed = (
         tmp_path / "copy.json",
         {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {}},
@@ -56,9 +55,10 @@ def test_a_state_with_exact_decimals_is_read_at_its_own_place(tmp_path: Path, pl
     assert origin(str(copy), handed) == str(copy)
 
 
-def test_a_place_that_cannot_be_read_is_said_and_meltanos_copy_counts(
+def test_unreadable_place_uses_meltanos_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A place that can't be read is reported, and Meltano's copy counts."""
     handed = {"bucket": "nosuch://b", "pipeline": "p"}
     with caplog.at_level(logging.WARNING):
         assert origin(f"{tmp_path}/c.json", handed) == f"{tmp_path}/c.json"

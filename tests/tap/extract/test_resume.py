@@ -43,7 +43,8 @@ def every_death_is_continued(pipe, whole, one_of=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("server", "one_of"), [("postgres", 1), ("sqlite", 5)])
-def test_a_run_that_died_at_any_state_is_continued_and_sends_only_the_rest(request, server, one_of):
+def test_dead_run_is_resumed_from_any_state(request, server, one_of):
+    """A run that died at any state is resumed and sends only the rest."""
     pipe, _ = request.getfixturevalue(f"{server}_pipe")(
         SCRIPT, **(PUBLIC_KEYS if server == "postgres" else KEYS)
     )
@@ -70,7 +71,8 @@ CHANGES = """
 """
 
 
-def test_a_source_that_changes_between_death_and_resume_loses_and_repeats_nothing(postgres_pipe):
+def test_source_changes_before_resume_lose_nothing(postgres_pipe):
+    """A source that changes between death and resume loses and repeats nothing."""
     settings = {**PUBLIC_KEYS, "tables": ["b_*", "c_*"]}
     # The tables are recreated for each death, so by their writers all rows would be newer than the
     # run that died.
@@ -193,7 +195,8 @@ def test_a_backfill_is_continued_and_leaves_the_bookmark(postgres_pipe):
     every_death_is_continued(pipe, whole)
 
 
-def test_keys_and_primary_keys_that_are_compared_as_text_or_are_null_are_continued(sqlite_pipe):
+def test_text_and_null_keys_are_resumed(sqlite_pipe):
+    """Keys and primary keys that are compared as text or are null are resumed."""
     # A moment is written as its column has it: without seconds, with a T.
     moments = [f"2025-01-{1 + n // 5:02}{'T' if n % 2 else ' '}10:{n % 5:02}" for n in range(13)]
     ids = [None if n in (2, 9) else f"2024-02-{1 + n:02} 00:00" for n in range(13)]

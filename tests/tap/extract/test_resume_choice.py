@@ -62,7 +62,8 @@ def begun(pipe, **flags):
         tap.database.close()
 
 
-def test_a_run_that_continues_another_says_which_and_how_much_is_there(dead, caplog):
+def test_resumed_run_reports_what_it_continues(dead, caplog):
+    """A resumed run says which run it continues and how much is already there."""
     assert begun(dead) == "resume"
 
     (line,) = [text for text in caplog.messages if "continuing" in text]
@@ -193,7 +194,8 @@ def test_a_checkpoint_of_a_newer_format_is_an_error(dead):
         begun(dead)
 
 
-def test_a_checkpoint_is_good_only_from_the_state_and_the_commit_that_it_began_from(dead):
+def test_checkpoint_is_valid_only_from_its_start(dead):
+    """A checkpoint is valid only from the state and the commit it started from."""
     checkpoint = dead.checkpoint.read_bytes()
     dead.save({"bookmarks": {"t": {"replication_key_value": 5}}})
     dead.checkpoint.write_bytes(checkpoint)

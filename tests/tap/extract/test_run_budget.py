@@ -122,7 +122,7 @@ def test_a_run_that_died_goes_on_within_its_budget(made: MakePipe) -> None:
         assert sum(map(events, runs(pipe)), there) == ALL, f"dead after its STATE {number}"
 
 
-def test_a_dead_run_that_announced_a_whole_table_is_not_continued_within_a_budget(
+def test_full_table_is_not_resumed_within_a_budget(
     made: MakePipe,
 ) -> None:
     """Its rows would be taken for all of them."""
@@ -144,7 +144,7 @@ def test_minutes_end_a_run_behind_a_slice_and_each_run_gets_on(made: MakePipe) -
     assert all(0 < events(each).total() <= 5 + LARGEST for each in all_runs)
 
 
-def test_every_stream_has_its_turn_and_a_full_table_is_finished_or_not_begun(
+def test_every_stream_gets_its_turn_within_a_budget(
     made: MakePipe,
 ) -> None:
     """The large one would take all of each run."""

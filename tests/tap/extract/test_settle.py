@@ -67,9 +67,8 @@ def test_young_rows_are_left_and_come_when_they_are_old_enough(
         assert pipe.run().ids("public-day") == Counter([4])
 
 
-def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_rows(
-    tmp_path, spark, caplog
-) -> None:
+def test_future_bookmark_is_reported_on_each_run(tmp_path, spark, caplog) -> None:
+    """A bookmark in the future is reported on each run, even where it hides all rows."""
     del spark
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -136,7 +135,8 @@ def test_the_first_key_that_is_too_young_bounds_a_backfill_too(tmp_path, spark) 
 
 
 @pytest.mark.parametrize("name", ["id", "cost", "Region"])
-def test_a_key_without_an_age_is_refused_and_a_stream_can_be_left_out(name: str) -> None:
+def test_key_without_an_age_is_refused(name: str) -> None:
+    """A key without an age is refused, and a stream can be exempted."""
     options = {"public-*": {"replication_key": name}}
     with pytest.raises(ConfigurationError, match=rf"TAP-020 .*settle_seconds.*{name}"):
         plan(settle_seconds=5, stream_options=options)

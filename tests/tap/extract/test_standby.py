@@ -51,7 +51,7 @@ def catch_up(primary: psycopg.Connection[Any], follower: PostgreSQL) -> None:
 
 
 @pytest.mark.parametrize("first_by", ["primary", "standby"])
-def test_a_row_that_is_committed_late_on_the_primary_arrives_once(
+def test_row_committed_late_on_primary_arrives_once(
     spark: object, servers: tuple[PostgreSQL, PostgreSQL], tmp_path: Path, first_by: str
 ) -> None:
     """Also where the pipeline has moved from the primary to its standby."""

@@ -57,7 +57,8 @@ def test_deselected_columns_are_not_read_but_keys_always_are() -> None:
     ]
 
 
-def test_deselected_streams_are_not_asked_for_and_a_spec_may_still_name_them() -> None:
+def test_deselected_streams_are_not_queried() -> None:
+    """Deselected streams are not queried, and a spec may still name them."""
     made = catalog(table(), table("clients"))
     made["streams"][1]["metadata"][0]["metadata"]["selected"] = False
     assert named_tables(made) == [("public", "orders")]
@@ -65,7 +66,8 @@ def test_deselected_streams_are_not_asked_for_and_a_spec_may_still_name_them() -
     assert list(found) == ["public-orders"]
 
 
-def test_key_properties_of_the_catalog_count_unless_it_names_none() -> None:
+def test_catalog_key_properties_count_if_named() -> None:
+    """Key properties of the catalog count unless it names none."""
     options = {"*": {"key_properties": ["cost"]}}
     assert plan(stream_options=options, catalog=catalog()).key_properties == ("id",)
     keyless = table("orders", primary_key=())
@@ -82,9 +84,10 @@ def test_a_catalog_of_bare_names_is_enough() -> None:
 
 
 @pytest.mark.parametrize("names", [("tap_stream_id",), ("stream",), ("tap_stream_id", "stream")])
-def test_a_stream_that_the_catalog_renames_is_refused_instead_of_left_out(
+def test_stream_renamed_in_the_catalog_is_refused(
     names: tuple[str, ...],
 ) -> None:
+    """A stream that the catalog renames is refused instead of left out."""
     made = catalog()
     made["streams"][0] |= dict.fromkeys(names, "sales")
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-orders.*sales.*stream_maps"):
@@ -104,7 +107,8 @@ def test_a_column_of_the_catalog_that_is_gone_is_said(caplog: pytest.LogCaptureF
     assert "columns cost are gone" in caplog.text
 
 
-def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselected() -> None:
+def test_columns_differing_by_case_are_refused() -> None:
+    """Columns that differ only by case are refused by name unless one is deselected."""
     twins = table(columns={"id": "bigint", "Name": "text", "NAME": "text"})
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*Name.*NAME"):
         plans(twins)
@@ -112,7 +116,8 @@ def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselecte
     assert [column.name for column in found["public-orders"].columns] == ["id", "Name"]
 
 
-def test_tables_with_one_stream_name_are_refused_by_name_unless_one_is_deselected() -> None:
+def test_tables_with_one_stream_name_are_refused() -> None:
+    """Tables with one stream name are refused by name unless one is deselected."""
     twins = (table("b-c", schema="a"), table("c", schema="a-b"))
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*a\.b-c.*a-b\.c.*a-b-c"):
         plans(*twins)
@@ -156,7 +161,8 @@ def test_a_type_unknown_of_mariadb_is_its_text(caplog: pytest.LogCaptureFixture)
     )
 
 
-def test_a_column_without_exact_reading_is_an_error_with_a_way_out() -> None:
+def test_inexact_column_is_an_error_with_a_way_out() -> None:
+    """A column that can't be read exactly is an error with a way out."""
     derby = known_dialects()["derby"]
     column = derby.column("v", "java.util.Currency", nullable=True)
     odd = Table("APP", "T", (derby.column("id", "INTEGER", nullable=False), column))

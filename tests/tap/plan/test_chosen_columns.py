@@ -18,9 +18,10 @@ def taken(options: dict[str, Any], **config: Any) -> list[str]:
     return list(plan(stream_options={"public-orders": options}, **config).sent_columns)
 
 
-def test_globs_choose_columns_and_those_of_keys_always_come_which_is_told_once(
+def test_globs_choose_columns_and_keep_keys(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Globs choose columns; key columns are always included, which is reported once."""
     caplog.set_level(logging.INFO)
     assert taken({"columns": ["id", "*_at", "!seen*"]}) == ["id", "updated_at"]
     assert taken({"columns": ["!region"]}) == ["id", "updated_at", "seen_at", "cost", "tags"]
@@ -39,7 +40,9 @@ def test_globs_choose_columns_and_those_of_keys_always_come_which_is_told_once(
     ]
 
 
-def test_what_a_pattern_of_streams_leaves_out_stays_out_until_it_is_taken_back() -> None:
+def test_pattern_exclusions_hold_until_negated() -> None:
+    """What a stream pattern excludes stays out until it is negated."""
+
     def sent(own: list[str]) -> set[str]:
         found = plan(
             stream_options={
@@ -74,7 +77,8 @@ def test_catalog_and_options_both_choose_columns() -> None:
     assert left_out == ["cost"]
 
 
-def test_a_column_that_cant_be_read_stops_nothing_once_it_is_left_out() -> None:
+def test_excluded_unreadable_column_stops_nothing() -> None:
+    """A column that can't be read stops nothing once it is excluded."""
     odd = table(columns={"id": "bigint", "v": "text"}, obstacles={"v": "permission denied"})
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*out.*exclude_columns"):
         plans(odd)
@@ -82,9 +86,10 @@ def test_a_column_that_cant_be_read_stops_nothing_once_it_is_left_out() -> None:
     assert [*found["public-orders"].sent_columns] == ["id"]
 
 
-def test_names_that_are_no_column_are_told_with_the_nearest_and_globs_as_a_warning(
+def test_unknown_columns_are_named_with_the_nearest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Unknown columns are reported with the nearest name, and unmatched globs as a warning."""
     wrong = {
         "columns": ["*", "!csot"],
         "exclude_columns": ["cots", "x*"],
@@ -112,7 +117,8 @@ def test_a_catalog_loses_no_exclusion() -> None:
         plan(catalog=catalog(), stream_options={"public-ordres": {"exclude_columns": ["cost"]}})
 
 
-def test_a_renamed_column_has_its_new_name_in_schema_and_keys_and_its_own_for_the_source() -> None:
+def test_renamed_column_keeps_its_name_at_the_source() -> None:
+    """A renamed column has its new name in schema and keys, and its own at the source."""
     options = {
         "rename": {"ID": "order_id", "updated_at": "changed", "cost": "cost"},
         "replication_key": "updated_at",

@@ -62,7 +62,8 @@ def test_types_follow_the_mask_and_names_fit_in_any_case() -> None:
     assert "null" in properties["cost"]["type"]
 
 
-def test_a_name_that_fits_two_columns_by_case_masks_whichever_is_sent() -> None:
+def test_ambiguous_mask_name_covers_either_column() -> None:
+    """A name that matches two columns by case masks whichever is sent."""
     people = table(columns={**COLUMNS, "email": "text"})
     given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "mask_key": "k"}
     for left_out, sent in (("email", "Email"), ("Email", "email")):
@@ -157,7 +158,8 @@ def test_a_computed_key_of_a_masked_column_is_refused(expression: str, masked: s
         """to_char(at, 'YYYY"T"HH24')""",
     ],
 )
-def test_a_computed_key_of_other_columns_is_none_of_a_masks_business(expression: str) -> None:
+def test_computed_key_of_other_columns_ignores_masks(expression: str) -> None:
+    """A computed key of other columns is not affected by a mask."""
     assert computed_key(expression, "Email").replication_key is not None
 
 

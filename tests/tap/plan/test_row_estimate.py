@@ -23,9 +23,8 @@ def estimates(sent: Sent) -> dict[str, int | None]:
     }
 
 
-def test_a_whole_table_comes_with_the_databases_estimate_of_its_rows_and_a_part_of_one_without(
-    postgresql: PostgreSQL, spark: SparkSession
-) -> None:
+def test_only_whole_tables_have_a_row_estimate(postgresql: PostgreSQL, spark: SparkSession) -> None:
+    """A whole table comes with the database's row estimate, and a part of one without."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         for table, rows in (("counted", 120), ("whole", 50), ("never_counted", 5)):

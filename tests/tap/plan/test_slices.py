@@ -174,7 +174,8 @@ def test_a_full_table_is_cut_along_its_primary_key(rows, count):
     assert len(found) == max(1, -(-count // rows))
 
 
-def test_a_row_that_arrives_before_the_first_slice_is_read_is_in_it():
+def test_first_slice_includes_rows_arriving_before_it():
+    """A row that arrives before the first slice is read is part of it."""
     connection = table([10, 20, 30])
     slices = indexed_slices(SqliteBounds(connection, "k"), Range(5, 30, True), lambda: 1, None)
     first = next(slices)
@@ -202,7 +203,8 @@ def test_an_empty_range_is_one_slice(whole):
     assert [part for part, _ in cut(SqliteBounds(table([]), "k"), whole, lambda: 10)] == [whole]
 
 
-def test_slices_grow_with_the_stream_within_the_disk_that_all_files_may_have() -> None:
+def test_slices_grow_within_the_disk_limit() -> None:
+    """Slices grow with the stream within the disk space that all files may use."""
     size = SliceSize(None, None)
     size.share(4)
     assert size.rows() == FIRST_SLICE_ROWS

@@ -53,7 +53,8 @@ def test_a_table_of_which_nothing_is_said_is_exported_whole() -> None:
     assert [column.name for column in found.columns] == list(COLUMNS)
 
 
-def test_the_catalog_counts_more_than_options_than_specs_than_defaults() -> None:
+def test_catalog_overrides_options_specs_and_defaults() -> None:
+    """The catalog overrides options, which override specs, which override defaults."""
     default = {"default_replication_key": "seen_at"}
     spec = {"incremental_tables": ["public.orders:cost:decimal"]}
     options = {"stream_options": {"public-orders": {"replication_key": "id"}}}
@@ -81,7 +82,8 @@ def test_a_default_key_is_for_the_tables_that_have_it() -> None:
     ]
 
 
-def test_an_excluded_table_is_exported_whole_even_under_a_default_key() -> None:
+def test_excluded_table_is_exported_whole() -> None:
+    """An excluded table is exported whole even under a default key."""
     config = {
         "default_replication_key": "updated_at",
         "incremental_tables": ["public.orders:updated_at:timestamp:e"],
@@ -182,7 +184,8 @@ def test_all_that_does_not_fit_is_named_at_once() -> None:
     assert all(part in str(caught.value) for part in ("'public.a'", "'public.b'", "'nope'"))
 
 
-def test_options_fit_by_glob_and_the_stream_s_own_name_weighs_most() -> None:
+def test_options_match_by_glob_and_exact_name_wins() -> None:
+    """Options match by glob, and the stream's own name takes precedence."""
     options = {
         "public-orders": {"load_method": "upsert", "type_overrides": {"id": "text"}},
         "public-*": {
@@ -241,7 +244,8 @@ def test_a_moment_kept_as_text_is_a_textual_key() -> None:
     assert (found.replication_key.textual, found.replication_key.aware) == (True, False)
 
 
-def test_a_column_without_a_type_is_a_key_only_by_the_user_s_word() -> None:
+def test_untyped_column_is_a_key_only_on_request() -> None:
+    """A column without a type is a key only if the user says so."""
     orders = Table(None, "orders", (SQLITE.column("rank", "", nullable=True),))
     (found,) = plan_streams(
         [orders], settings_of(incremental_tables=["orders:rank:int"]), None, text_moments=True

@@ -62,9 +62,8 @@ def records(sent: Sent) -> list[JSON]:
 
 
 @pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow")])
-def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
-    shop: Any, readers: tuple[str, str]
-) -> None:
+def test_reader_change_at_bookmark_loses_nothing(shop: Any, readers: tuple[str, str]) -> None:
+    """No row is lost or repeated at the bookmark, whichever reader comes next."""
     database, connection = shop
     settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
     first = run(database, **settings, reader=readers[0]).succeeded()
@@ -128,9 +127,10 @@ def test_bytes_come_in_base64_without_line_breaks(shop: Any) -> None:
     assert found == wanted | {51: None}
 
 
-def test_a_driver_that_is_not_installed_leaves_it_to_jdbc_or_is_an_error_where_it_is_asked_for(
+def test_missing_driver_uses_jdbc_or_is_an_error(
     shop: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A driver that is not installed falls back to JDBC, or is an error if asked for."""
     database, _ = shop
     monkeypatch.setattr(
         stream_reading, "find_spec", lambda name: None if name == "pyarrow" else name
@@ -212,7 +212,7 @@ def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(
     monkeypatch.setattr(columnar_query, "_fitted", fitted_at_first)
     told = run(database, tables=["many"]).failed()
     assert told == (
-        "stream public-many: column id holds a value that does not fit: it does not fit; "
+        "TAP-004 stream public-many: column id holds a value that does not fit: it does not fit; "
         "set its type_overrides to text (reader jdbc names the value)"
     )
     seen.extend([1] * 4)
@@ -228,9 +228,10 @@ def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(
         ("numeric(10, 2)", "NaN", "The string 'NaN' is not a valid decimal128 number"),
     ],
 )
-def test_a_value_that_no_lake_holds_is_refused_by_its_column_in_a_scan_too(
+def test_value_no_lake_holds_is_refused_in_a_scan(
     shop: Any, kind: str, value: str, why: str
 ) -> None:
+    """A value that no lake can hold is refused by its column in a scan too."""
     database, connection = shop
     # At the end of the table, when lines are on their way.
     odd = f"cast(case n when 50000 then '{value}' end as {kind}) as odd, repeat('x', 500) as v"
@@ -239,7 +240,7 @@ def test_a_value_that_no_lake_holds_is_refused_by_its_column_in_a_scan_too(
     )
     told = run(database, tables=["many"]).failed()
     assert told == (
-        f"stream public-many: column odd holds a value that does not fit: {why}; "
+        f"TAP-004 stream public-many: column odd holds a value that does not fit: {why}; "
         "set its type_overrides to text (reader jdbc names the value)"
     )
 
@@ -257,9 +258,10 @@ def test_a_spool_that_can_t_be_written_to_is_one_line(
     assert "no space left on the disk for " in run(database, tables=[table]).failed()
 
 
-def test_a_connection_that_breaks_is_tried_again_and_its_lines_come_once(
+def test_broken_connection_is_retried_without_repeats(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A connection that breaks is retried, and its lines arrive once."""
     database, connection = shop
     connection.execute(
         "insert into t select n, null, 1, repeat('long ', 2000) from generate_series(100, 20000) n"

@@ -176,7 +176,7 @@ def test_start_line_says_the_engine(
 
 
 @pytest.mark.usefixtures("spark")
-def test_analysed_expressions_are_kept_and_a_broken_file_is_replaced(
+def test_analysed_expressions_are_cached(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run of a stream finds its expressions analysed.

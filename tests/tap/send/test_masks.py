@@ -159,9 +159,10 @@ def test_null_keeps_the_type_and_empties_the_column(
     assert schemas[0] == schemas[1]
 
 
-def test_a_masked_key_joins_is_no_place_in_state_and_deletes_are_detected_by_it(
+def test_masked_key_joins_and_detects_deletes(
     postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A masked key joins, is never in the state, and detects deletes."""
     script = """
         create table people (id bigint primary key, at int, email text);
         create table orders (number varchar(20) primary key, at int, person varchar(20));
@@ -255,9 +256,7 @@ create view people as select id, note::int as note from raw
 
 @pytest.mark.parametrize("options", [{}, {"public-raw": {"where": "note::int > 0"}}])
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_no_error_of_the_server_quotes_a_value_where_a_stream_is_masked(
-    postgresql: Any, reader: str, options: JSON
-) -> None:
+def test_server_errors_quote_no_masked_value(postgresql: Any, reader: str, options: JSON) -> None:
     """Where it is read, and where its bounds are asked for; neither in the line nor in a trace."""
     tables, options = [name.removeprefix("public-") for name in options] or ["people"], {**options}
     with filled(postgresql, QUOTING) as (database, _):

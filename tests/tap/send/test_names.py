@@ -47,9 +47,10 @@ def database(postgresql: Any) -> Any:
         yield database, connection
 
 
-def test_hostile_names_and_values_arrive_as_they_are_and_do_nothing(
+def test_hostile_names_and_values_do_nothing(
     spark: SparkSession, database: Any, tmp_path: Path
 ) -> None:
+    """Hostile names and values arrive as they are and do nothing."""
     place, connection = database
     columns = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(name)) for name in NAMES)
     # A column of dates under each name, too: its error text holds the name.
@@ -133,7 +134,8 @@ def test_every_kind_of_table_arrives_once(
 
 
 @pytest.mark.slow
-def test_stream_maps_see_the_names_that_rename_gives_with_a_catalog_too(sqlite):
+def test_stream_maps_see_renamed_columns(sqlite):
+    """Stream maps see the names that rename gives, with a catalog too."""
     options = {"t": {"rename": {"a": "b", "id": "key"}, "exclude_columns": ["b"]}}
     maps = {"t": {"__alias__": "s", "first": "b[0]"}}
     script = (

@@ -90,9 +90,8 @@ class Reading:
         self.streams.cancelled.append(self.plan)
 
 
-def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> (
-    None
-):
+def test_streams_begin_in_order_and_a_few_ahead() -> None:
+    """A stream begins once the one before is fully sliced, and only a few begin ahead."""
     streams = Streams(["s0", "s1", "s2", "s3", "s4", "s5", "s6"])
     ahead, contexts = streams.ahead(n_jobs=16)
     with ahead:
@@ -121,9 +120,8 @@ def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
     assert contexts.made == 1
 
 
-def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> (
-    None
-):
+def test_connection_lost_before_its_turn_is_retried() -> None:
+    """A stream whose connection is lost before its turn is begun again alone."""
     streams = Streams(["a", "b", "c"], lost={"b"})
     ahead, _ = streams.ahead(n_jobs=4)
     with ahead:
@@ -139,14 +137,16 @@ def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginnin
             assert streams.begun == ["a", "b", "c", "b", "c"]
 
 
-def test_a_connection_that_is_lost_at_a_streams_turn_is_its_error() -> None:
+def test_connection_lost_at_its_turn_is_an_error() -> None:
+    """A connection lost at a stream's turn is that stream's error."""
     streams = Streams(["a"], lost={"a"})
     ahead, _ = streams.ahead(n_jobs=4)
     with pytest.raises(ConnectionLostError, match="TAP-002"), ahead, ahead.turn():
         raise AssertionError("it was begun")
 
 
-def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent() -> None:
+def test_broken_connection_withdraws_streams_ahead() -> None:
+    """A broken connection anywhere withdraws all but the stream that is being sent."""
     streams = Streams(["a", "b", "c"])
     ahead, _ = streams.ahead(n_jobs=4)
     with ahead:
@@ -162,7 +162,8 @@ def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent
     assert streams.begun == ["a", "b", "b", "c"]
 
 
-def test_an_error_while_a_stream_is_sent_leaves_nothing_begun_after_it() -> None:
+def test_error_while_sending_leaves_nothing_begun() -> None:
+    """An error while a stream is sent leaves nothing begun after it."""
     streams = Streams(["a", "b", "c", "d"])
     ahead, _ = streams.ahead(n_jobs=4)
     with pytest.raises(SourceError, match="TAP-004"), ahead, ahead.turn():

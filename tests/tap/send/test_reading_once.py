@@ -101,7 +101,8 @@ def test_a_full_table_is_cut_along_its_primary_key(postgres):
     assert run.final_state == {"bookmarks": {}}
 
 
-def test_decimals_pass_through_stream_maps_and_flattening_with_all_digits(postgres):
+def test_decimals_keep_all_digits_through_maps(postgres):
+    """Decimals pass through stream maps and flattening with all digits."""
     tap, _ = postgres(
         """
         create table t (id integer primary key, a numeric(38,10), b numeric(38,0),

@@ -152,9 +152,7 @@ def test_no_name_shadows_what_a_statement_is_made_of(
 
 
 @pytest.mark.parametrize("key", ["c0", "boundary", "n"])
-def test_rows_are_sent_in_the_order_of_a_key_that_is_named_as_an_alias(
-    named: tuple[Any, list[str]], key: str
-) -> None:
+def test_rows_follow_the_key_and_not_an_alias(named: tuple[Any, list[str]], key: str) -> None:
     """The order of a replication key is the column's, not that of an alias of the same name."""
     database, _ = named
     options = {"public-few": {"replication_key": key, "key_properties": ["at"]}}

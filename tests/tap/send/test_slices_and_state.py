@@ -75,7 +75,8 @@ def test_an_unindexed_key_has_no_bookmark_before_its_end(sqlite):
         assert ("t" in state["bookmarks"]) == (sent == Counter(range(ROWS)))
 
 
-def test_a_tie_group_larger_than_its_fingerprints_is_not_repeated(sqlite):
+def test_large_tie_group_is_not_repeated(sqlite):
+    """A group of ties larger than its fingerprints is not repeated."""
     count = 3 * MAX_BOUNDARY_HASHES
     values = ", ".join(f"({number}, 7, 'row {number}')" for number in range(count))
     tap, database = sqlite(

@@ -88,9 +88,8 @@ def test_a_column_that_is_dropped_while_the_run_goes_is_one_line(
     assert "\n" not in error
 
 
-def test_under_skip_a_bookmark_of_another_type_stays_and_the_other_streams_arrive(
-    shop: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_skip_keeps_a_bookmark_of_another_type(shop: sqlite3.Connection, tmp_path: Path) -> None:
+    """Under skip, a bookmark of another type stays and the other streams arrive."""
     # It was an integer: by the text's order '100' would lie below 42, and never be sent.
     saved = {"bookmarks": {"a": {"replication_key": "k", "replication_key_value": 42}}}
     config = {
@@ -108,9 +107,10 @@ def test_under_skip_a_bookmark_of_another_type_stays_and_the_other_streams_arriv
 
 
 @pytest.mark.slow
-def test_standard_output_holds_singer_lines_alone_while_the_jvm_prints_and_where_it_can_t_start(
+def test_stdout_holds_only_singer_lines(
     sqlite: Any,
 ) -> None:
+    """Standard output holds only Singer lines, even if the JVM prints or can't start."""
     tap: Tap = sqlite("create table t (id integer primary key); insert into t values (1);")[0]
     options = "spark.driver.extraJavaOptions"
 

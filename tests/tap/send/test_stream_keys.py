@@ -52,7 +52,8 @@ def test_the_keys_of_all_rows_follow_the_records_of_an_increment(spark, sqlite) 
     assert all("__keys" not in json.dumps(state) for state in second.states)
 
 
-def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(spark, sqlite) -> None:
+def test_dry_run_shows_keys_and_test_sends_none(spark, sqlite) -> None:
+    """The dry run shows the keys, and a test of the connection sends none."""
     options = {"orders": {**DETECT, "where": "id <> 5"}}
     tap, _ = sqlite(ORDERS + rows(range(10)), stream_options=options)
     tested = tap.run_here("--test").succeeded()
@@ -65,7 +66,8 @@ def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(spar
     assert "TAP-031 stream orders: " in tap.run_here().failed()
 
 
-def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> None:
+def test_keys_have_the_same_condition_from_any_start() -> None:
+    """Keys are read under the same condition, wherever the run starts."""
     options = {
         **DETECT,
         "where": "cost > 0",
@@ -88,15 +90,15 @@ def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> No
         ({}, "detect_deletes needs a primary key"),
     ],
 )
-def test_what_can_not_be_compared_is_refused_before_anything_is_read(
-    options: dict, text: str
-) -> None:
+def test_incomparable_keys_are_refused_before_reading(options: dict, text: str) -> None:
+    """What can't be compared is refused before anything is read."""
     columns = COLUMNS if options else {"name": "text"}
     with pytest.raises(ConfigurationError, match=text):
         plans(table(columns=columns), stream_options={"public-*": {**DETECT, **options}})
 
 
-def test_a_table_with_the_name_of_the_keys_is_refused_and_overwrite_needs_none() -> None:
+def test_table_named_like_the_keys_is_refused() -> None:
+    """A table with the name of the keys is refused, and overwrite needs no keys."""
     both = table(), table("orders__keys")
     options = {"public-orders": DETECT}
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-orders__keys"):

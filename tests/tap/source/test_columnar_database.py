@@ -11,7 +11,7 @@ from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.libpq import conninfo
 
 
-def test_a_run_that_fails_while_a_thread_still_reads_ends_by_its_own_error(postgresql: Any) -> None:
+def test_failed_run_ends_by_its_own_error(postgresql: Any) -> None:
     """ADBC refuses to close a database with open connections.
 
     That must not hide why the run ended.

@@ -211,9 +211,10 @@ class Recorded(JdbcConnection):
         return super().rows(sql)
 
 
-def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
+def test_three_queries_discover_two_thousand_tables(
     spark: SparkSession, database: Database
 ) -> None:
+    """Three queries find two thousand tables, and only named tables are queried."""
     run(
         database,
         "do $$ begin for i in 1..2000 loop execute format('create table t%s (id int primary key, a "
@@ -236,9 +237,8 @@ def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
         assert len(connection.asked) == 9
 
 
-def test_two_thousand_tables_and_one_of_many_columns_are_three_queries_of_sqlite_too(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_three_queries_discover_a_large_sqlite_file(spark: SparkSession, tmp_path: Path) -> None:
+    """On SQLite, too, two thousand tables and one of many columns take three queries."""
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.execute("pragma synchronous = off")
@@ -329,9 +329,10 @@ def test_a_database_that_quotes_names_otherwise_is_refused(
         discover_tables(connection, backticks, Bounds())
 
 
-def test_standard_sql_discovers_a_database_without_a_dialect_of_its_own(
+def test_standard_sql_discovers_an_unknown_database(
     spark: SparkSession, database: Database
 ) -> None:
+    """Standard SQL discovers a database without a dialect of its own."""
     from tap_spark_jdbc.dialects import dialect_of
 
     run(database, "create table orders (id int primary key, at date); create index on orders (at)")

@@ -79,9 +79,10 @@ def test_a_server_of_another_name_needs_the_logins_region(monkeypatch: pytest.Mo
     assert "%2Feu-west-1%2Frds-db%2F" in IamLogin("db.example.com", 5432, "reader").token()
 
 
-def test_the_token_is_for_the_server_behind_a_tunnel_and_goes_over_tls_alone(
+def test_token_is_for_the_real_server_over_tls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The token is for the server behind a tunnel and is sent only over TLS."""
     monkeypatch.setattr(jdbc_source, "_token", lambda *place: f"token for {place}")
     config = {"jdbc_url": f"jdbc:postgresql://{HOST}/shop", "user": "reader", "auth": "aws-iam"}
     source = JdbcSource.of(TapSettings.from_config(config)).through(
@@ -129,7 +130,8 @@ def test_each_connection_is_opened_by_a_token_that_is_fresh(
     assert set(made) == {(database.host, database.port, database.user)}
 
 
-def test_the_columnar_driver_opens_the_database_anew_for_another_token(postgresql: Any) -> None:
+def test_new_token_opens_a_new_columnar_database(postgresql: Any) -> None:
+    """The columnar driver opens the database again for another token."""
     database, opened = postgresql.new_database(), ColumnarDatabase()
     first, again, other = (
         opened.opened(conninfo.make_conninfo(database.dsn, application_name=name)) for name in "aab"

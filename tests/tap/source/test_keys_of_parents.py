@@ -71,7 +71,7 @@ def test_the_key_of_a_parent_is_no_key(
     )
 
 
-def test_the_key_of_a_parent_in_an_older_catalog_is_none_and_one_that_is_named_is_warned_of(
+def test_parent_key_is_used_only_by_option(
     postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only stream_options make the primary key of a parent the stream's key, with a warning."""

@@ -140,9 +140,10 @@ def test_views_partitions_keyless_and_empty_tables_of_mariadb(
     assert records(sent, f"{name}-versioned") == [{"id": 1, "hidden": 8}]
 
 
-def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
+def test_mariadb_databases_are_schemas(
     spark: SparkSession, database: MariaDatabase, server
 ) -> None:
+    """Databases are schemas, and those of the server itself are left out."""
     other, name = server.new_database(), database.name
     for each in (database, other):
         run(
@@ -177,9 +178,10 @@ def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
     }
 
 
-def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
+def test_mariadb_tables_are_described_in_three_queries(
     spark: SparkSession, database: MariaDatabase
 ) -> None:
+    """Hundreds of MariaDB tables are described in three queries."""
     tables = 200
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
     with database.connect() as connection, connection.cursor() as cursor:
@@ -214,9 +216,8 @@ def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
         ),
     ],
 )
-def test_both_spellings_of_the_url_reach_spark_as_the_one_that_it_quotes_rightly(
-    given: str, used: str
-) -> None:
+def test_both_url_spellings_use_the_right_quoting(given: str, used: str) -> None:
+    """Both spellings of the URL reach Spark as the one that it quotes correctly."""
     assert source_of({"jdbc_url": given}).url == used
     assert dialect_of(given).name == "mariadb"
 
@@ -250,9 +251,8 @@ def test_literals_of_mariadb() -> None:
             shown(unordered, "x")
 
 
-def test_a_wrong_password_and_a_missing_database_are_one_line_each(
-    spark: SparkSession, database: MariaDatabase
-) -> None:
+def test_login_mistakes_are_one_line_each(spark: SparkSession, database: MariaDatabase) -> None:
+    """A wrong password and a missing database are one line each."""
     for config, told in (
         (login(database) | {"password": "wrong-secret"}, "check user and password"),
         (
@@ -326,9 +326,7 @@ def test_settings_of_a_server_change_nothing(database: MariaDatabase, pipe) -> N
         run(database, "set global init_connect = '', global sql_select_limit = default")
 
 
-def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(
-    database: MariaDatabase, pipe
-) -> None:
+def test_uncommitted_and_past_rows_are_not_read(database: MariaDatabase, pipe) -> None:
     """Whatever isolation and moment the server sets: a bookmark at a row that is rolled back hides
     later ones.
     """
@@ -362,7 +360,7 @@ def test_rows_that_are_not_committed_and_rows_of_the_past_are_not_read(
         run(database, *(f"set global {each} = default" for each in (isolation, past) if each))
 
 
-def test_broken_views_are_named_with_what_is_wrong_and_the_rest_is_read(database, spark) -> None:
+def test_broken_views_are_named_and_the_rest_is_read(database, spark) -> None:
     """A view over a table that is gone, one whose definer was dropped, and one that fails."""
     name = database.name
     run(

@@ -128,9 +128,8 @@ def test_keys_that_the_collation_takes_for_one_are_one_value(database: MariaData
     assert lake.run().ids(stream) == Counter()
 
 
-def test_a_first_load_by_a_secondary_key_is_cut_along_the_primary_key_and_goes_on_where_it_died(
-    pipe: Any, database: MariaDatabase
-) -> None:
+def test_first_load_by_secondary_key_is_resumable(pipe: Any, database: MariaDatabase) -> None:
+    """A first load by a secondary key is sliced along the primary key and can be resumed."""
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table t (id int primary key, at int, note text, key (at))")
         # Each third of the rows is at the upper bound.

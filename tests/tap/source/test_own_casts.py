@@ -37,7 +37,7 @@ EXPECTED = [
 @pytest.mark.parametrize(
     ("reader", "overrides"), [("arrow", {}), ("jdbc", {}), ("jdbc", {"id": "text", "p": "text"})]
 )
-def test_a_cast_of_the_user_s_own_changes_no_value_and_merges_no_rows(
+def test_user_defined_cast_changes_no_value(
     postgresql: PostgreSQL, tmp_path: Path, reader: str, overrides: dict[str, str]
 ) -> None:
     """A value is what its type prints, whatever a user's cast makes of it: two keys stay two."""

@@ -90,7 +90,8 @@ def shop(tmp_path, postgresql, spark):
         yield make
 
 
-def test_a_query_is_a_stream_that_joins_and_computes_and_remembers(shop) -> None:
+def test_query_stream_joins_computes_and_remembers(shop) -> None:
+    """A query is a stream that joins, computes and keeps a bookmark."""
     sql = HOSTILE.replace("coalesce(o.at, o.made)", "coalesce(o.at::timestamp, o.made)")
     query = {"name": "sales", "sql": sql, "key_properties": ["id"], "replication_key": "changed"}
     pipe, database = shop(
@@ -176,7 +177,8 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
         assert pipe.run().ids("sales") == Counter([1])
 
 
-def test_the_columns_of_a_query_have_the_types_of_the_tables_columns(postgresql, spark) -> None:
+def test_query_columns_have_the_table_types(postgresql, spark) -> None:
+    """The columns of a query have the types of the table's columns."""
     database = postgresql.new_database()
     config = login(database)
     dialect = source_of(config).dialect
@@ -247,7 +249,8 @@ def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
         tap.database.close()
 
 
-def test_a_query_that_the_database_or_a_lake_can_not_have_is_refused_by_name(shop) -> None:
+def test_impossible_queries_are_refused_by_name(shop) -> None:
+    """A query that the database or a lake can't take is refused by name."""
     pipe, _ = shop(queries=[{"name": "broken", "sql": "select nothing from nowhere"}])
     with pytest.raises(SourceError, match=r"TAP-022 .*broken"):
         pipe.run()
@@ -288,7 +291,8 @@ def test_the_semicolon_at_the_end_is_taken_off_and_nothing_else(sql: str, left: 
 
 
 @given(st.text("';\"-/*$a \n"))
-def test_what_is_taken_off_holds_a_semicolon_at_most_blanks_and_comments(sql: str) -> None:
+def test_only_semicolon_and_comments_are_stripped(sql: str) -> None:
+    """At most a semicolon, blanks and comments are stripped from a query."""
     left = bare(sql)
     assert sql.strip().startswith(left)
     assert bare(left) == left

@@ -107,9 +107,8 @@ def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(
         opened.local(database.host, database.port)
 
 
-def test_what_is_wrong_with_a_login_is_told_in_one_line_without_secrets(
-    ssh: Ssh, tmp_path: Path
-) -> None:
+def test_login_problems_are_one_line_without_secrets(ssh: Ssh, tmp_path: Path) -> None:
+    """Problems with a login are reported in one line without secrets."""
     phrase = {"private_key_path": f"{ssh.folder}/locked", "private_key_password": "planted-phrase"}
     cases: list[tuple[dict[str, Any], str]] = [
         (ssh.settings(**phrase), "ssh_tunnel.private_key_path: the key can't be read"),
@@ -146,9 +145,8 @@ def test_a_dropped_connection_is_made_anew_behind_the_same_port(ssh: Ssh, postgr
         assert opened.local(database.host, database.port) == before
 
 
-def test_a_server_that_is_not_there_ends_the_connection_and_the_log_says_why(
-    ssh: Ssh, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreachable_server_ends_the_connection(ssh: Ssh, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that is not there ends the connection, and the log says why."""
     with tunnel(**ssh.settings()) as opened:
         host, port = opened.local("127.0.0.1", 1)
         with pytest.raises(psycopg.OperationalError):
@@ -249,9 +247,10 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_server_of_ssh_that_restarts_in_mid_run_fails_the_stream_that_was_read_and_no_other(
+def test_ssh_restart_fails_only_the_current_stream(
     postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str
 ) -> None:
+    """An SSH server that restarts during a run fails only the stream that was being read."""
     with filled(postgresql, SCRIPT) as (database, connection), ExitStack() as stack:
         ssh = Ssh(**stack.enter_context(ssh_server.running(tmp_path)))
         config = {
@@ -306,7 +305,9 @@ def test_settings_that_do_not_fit_are_told_at_once() -> None:
     assert TapSettings.from_config(config).ssh_tunnel is None
 
 
-def test_a_revoked_key_is_refused_and_a_host_that_is_called_like_a_key_is_not() -> None:
+def test_revoked_key_is_refused_unlike_a_similar_host() -> None:
+    """A revoked key is refused, and a host that is named like a key type is not."""
+
     def known(line: str) -> Any:
         return _known_hosts(SshSettings("h", "u", host_key=line))
 

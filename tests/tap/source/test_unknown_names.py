@@ -33,9 +33,10 @@ def told(found: list[Any], **settings: Any) -> list[str]:
     return unknown_names(found, given, within)
 
 
-def test_each_plain_name_that_no_table_has_is_told_with_the_nearest(
+def test_unknown_names_come_with_the_nearest_match(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Each plain name that no table has is reported with the nearest match."""
     assert told(FOUND, tables=["public.ordres", "peple", "ORDERS", "crm.*"]) == [
         "tables: there is no table 'public.ordres' (did you mean 'public.orders'?)",
         "tables: there is no table 'peple' (did you mean 'people'?)",
@@ -46,7 +47,8 @@ def test_each_plain_name_that_no_table_has_is_told_with_the_nearest(
     assert caplog.messages == ["setting tables: 'nothing*' fits no table"]
 
 
-def test_a_schema_of_which_tables_leaves_nothing_is_no_wrong_name() -> None:
+def test_schema_emptied_by_tables_is_no_wrong_name() -> None:
+    """A schema of which the tables setting leaves nothing is not a wrong name."""
     assert told(FOUND[:1], schemas=["public", "crm"], tables=["orders"]) == []
 
 
@@ -161,7 +163,7 @@ def found_by(driver: Described, dialect: Any, bounds: Bounds) -> list[str]:
     return [each.qualified_name for each in tables_by_driver(driver, dialect, bounds)]  # type: ignore[arg-type]
 
 
-def test_a_table_that_the_driver_does_not_describe_is_told_by_name(
+def test_table_the_driver_does_not_describe_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Where the user named it that is an error."""
@@ -202,7 +204,8 @@ def test_only_the_databases_own_schemas_are_left_out(
     assert found_by(driver, dialect, Bounds(schemas=(left_out[0],))) == [f"{left_out[0]}.T"]
 
 
-def test_many_tables_are_described_schema_by_schema_and_no_other_is_asked_for() -> None:
+def test_many_tables_are_described_by_schema() -> None:
+    """Many tables are described schema by schema, and no other schema is queried."""
     asked: list[Any] = []
     driver = Described(
         {("A", f"T{n}"): ["ID"] for n in range(30)} | {("B", f"T{n}"): ["ID"] for n in range(30)},
@@ -212,7 +215,8 @@ def test_many_tables_are_described_schema_by_schema_and_no_other_is_asked_for() 
     assert [each for method, each in asked if method == "getColumns"] == [(None, "A", "%", "%")]
 
 
-def test_a_description_that_the_driver_cuts_is_asked_for_table_by_table() -> None:
+def test_truncated_description_is_split_by_table() -> None:
+    """A description that the driver truncates is requested table by table."""
     asked: list[Any] = []
     driver = Described({("A", f"T{n}"): ["ID", "V"] for n in range(30)}, asked)
     dialect = replace(STANDARD, described_at_most=60)
@@ -221,7 +225,7 @@ def test_a_description_that_the_driver_cuts_is_asked_for_table_by_table() -> Non
     assert len([each for method, each in asked if method == "getColumns"]) == 1 + 30
 
 
-def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(
+def test_truncated_table_list_is_split_by_schema(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A schema whose own list is cut is named, for its other tables can't be found."""
@@ -238,9 +242,10 @@ def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(
     ]
 
 
-def test_negative_patterns_leave_out_tables_and_schemas_and_one_that_meets_nothing_is_named(
+def test_negative_patterns_exclude_tables_and_schemas(
     postgres: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Negative patterns exclude tables and schemas, and one that matches nothing is named."""
     script = """
         create table kept (id int primary key); create table audit_log (id int primary key);
         create schema crm; create table crm.people (id int primary key);

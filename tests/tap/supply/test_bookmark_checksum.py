@@ -95,7 +95,7 @@ def test_a_change_at_the_bookmark_is_sent_once(
     assert source.ids_without_reading() == []
 
 
-def test_a_change_behind_the_readers_snapshot_is_sent_by_the_next_run(
+def test_change_after_the_snapshot_is_sent_next(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Committed after the rows at the upper bound were read, and before their checksum is asked
@@ -140,9 +140,8 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
         "alter table t drop column n; vacuum full t",
     ],
 )
-def test_a_row_at_the_bookmark_does_not_come_again_with_other_columns(
-    source: Source, change: str
-) -> None:
+def test_new_columns_do_not_resend_bookmark_rows(source: Source, change: str) -> None:
+    """A row at the bookmark is not sent again with other columns."""
     source.ids()
     for statement in change.split(";"):
         source.database.execute(statement)
@@ -155,7 +154,8 @@ def test_a_row_at_the_bookmark_does_not_come_again_with_other_columns(
     assert source.ids() == []
 
 
-def test_an_update_at_the_bookmark_that_changes_nothing_sends_nothing(source: Source) -> None:
+def test_no_op_update_at_the_bookmark_sends_nothing(source: Source) -> None:
+    """An update at the bookmark that changes nothing sends nothing."""
     source.ids()
     before = source.boundary
     source.database.execute("update t set v = v")
@@ -167,7 +167,8 @@ def test_an_update_at_the_bookmark_that_changes_nothing_sends_nothing(source: So
     assert source.ids() == []
 
 
-def test_of_a_large_group_at_the_bookmark_what_changed_comes_alone(source: Source) -> None:
+def test_large_bookmark_group_sends_only_changes(source: Source) -> None:
+    """Of a large group at the bookmark, only what changed is sent."""
     source.pipe.config["slice_rows"] = 5000
     source.database.execute("insert into t select n, 2, 'many' from generate_series(10, 2000) n")
     source.ids()
@@ -189,7 +190,7 @@ def test_identical_twins_at_the_bookmark_come_once_each(source: Source) -> None:
     assert source.ids() == []
 
 
-def test_a_row_whose_record_equals_a_sent_one_comes_where_the_record_has_no_key(
+def test_equal_record_without_a_key_is_sent(
     source: Source,
 ) -> None:
     """The primary key is not in the record, so an equal record may well be another row."""

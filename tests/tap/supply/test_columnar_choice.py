@@ -70,9 +70,10 @@ def needless(*given: Any) -> None:
 
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize(("small", "unneeded"), [(500_000, "get_context"), (0, "get_session")])
-def test_on_a_cluster_small_slices_need_no_spark_and_large_ones_no_session(
+def test_cluster_slices_need_no_session(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, unneeded: str
 ) -> None:
+    """On a cluster, small slices need no Spark and large ones no session."""
     database, connection = shop
     monkeypatch.setattr(columnar_writer, "SMALL_ROWS", small)
     monkeypatch.setattr(opened_database, unneeded, needless)
@@ -103,9 +104,10 @@ def test_it_is_the_reader_of_postgresql_s_batches(shop: Any, tmp_path: Path) -> 
         ({"jdbc_url": "{}?socketTimeout=600"}, "socketTimeout"),
     ],
 )
-def test_what_it_can_t_read_the_same_goes_over_jdbc_or_is_an_error_where_it_is_asked_for(
+def test_unreadable_data_uses_jdbc_or_is_an_error(
     shop: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: JSON, says: str
 ) -> None:
+    """What it can't read identically goes over JDBC, or is an error if asked for."""
     database, connection = shop
     connection.execute("update t set note = gen_random_uuid()")
     if "batch_config" in settings:

@@ -85,9 +85,10 @@ def test_workers_that_can_t_reach_the_database_leave_it_to_jdbc(
 
 
 @pytest.mark.usefixtures("tasks")
-def test_a_worker_that_is_killed_in_mid_file_is_followed_by_another(
+def test_killed_worker_is_replaced(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A worker that is killed in the middle of a file is replaced by another."""
     database, _ = shop
     begun = tmp_path / "begun"
 
@@ -138,13 +139,14 @@ def test_a_place_that_can_t_be_written_to_is_one_line(
     assert "Traceback" not in told
 
 
-def test_a_connection_that_breaks_between_two_batches_is_tried_again(
+def test_connection_broken_between_batches_is_retried(
     shop: Any,
     place: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """A connection that breaks between two batches is retried."""
     database, connection = shop
     connection.execute(
         "insert into t select n, null, repeat('long ', 2000) from generate_series(100, 6000) n"
@@ -171,13 +173,14 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
     assert begun.exists()
 
 
-def test_a_server_that_is_away_for_a_moment_is_not_given_up_for_jdbc(
+def test_brief_outage_does_not_switch_to_jdbc(
     shop: Any,
     place: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """A server that is briefly unavailable is not abandoned for JDBC."""
     database, _ = shop
     calls, whole, away = tmp_path / "calls", columnar_query._connected, columnar_query.Unreachable
 

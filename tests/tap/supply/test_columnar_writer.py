@@ -24,9 +24,10 @@ pytestmark = pytest.mark.usefixtures("spark")
     [("here", ("arrow", "jdbc")), ("tasks", ("jdbc", "arrow")), ("tasks", ("arrow", "arrow"))],
     indirect=["place"],
 )
-def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
+def test_reader_change_at_bookmark_loses_nothing(
     shop: Any, place: None, tmp_path: Path, readers: tuple[str, str]
 ) -> None:
+    """No row is lost or repeated at the bookmark, whichever reader comes next."""
     database, connection = shop
     settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
     first = run(database, tmp_path, **settings, reader=readers[0]).succeeded()
@@ -92,9 +93,10 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
 @pytest.mark.parametrize(
     ("estimate", "sizes"), [(1000, [10, 250, 250, 250, 240]), (20, [10, *[100] * 9, 90])]
 )
-def test_slices_of_a_whole_table_are_even_and_an_old_estimate_makes_no_tiny_ones(
+def test_slices_are_even_despite_an_old_estimate(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimate: int, sizes: list[int]
 ) -> None:
+    """Slices of a whole table are even, and an old estimate makes no tiny ones."""
     database, connection = shop
     monkeypatch.setattr(slice_size, "FIRST_SLICE_ROWS", 10)
     monkeypatch.setattr(stream_batches, "MOST_ROWS", 300)
@@ -159,9 +161,10 @@ def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
     assert len(set(told.values())) == 1, told
 
 
-def test_rows_at_an_edge_are_asked_for_only_in_slices_that_may_have_some(
+def test_boundary_rows_are_read_only_where_possible(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows at a boundary are requested only in slices that may have some."""
     asked = list[str]()
     reading = columnar_task.read
 

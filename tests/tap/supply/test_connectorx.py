@@ -100,9 +100,10 @@ def test_both_readers_send_the_same_records(
 
 @pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow")])
 @pytest.mark.parametrize("batches", [False, True])
-def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
+def test_reader_change_at_bookmark_loses_nothing(
     shop: MariaDatabase, tmp_path: Path, readers: tuple[str, str], batches: bool
 ) -> None:
+    """No row is lost or repeated at the bookmark, whichever reader comes next."""
     settings: JSON = {"incremental_tables": ["t:at:timestamp"], "slice_rows": 20}
     if batches:
         settings["batch_config"] = batch_config(tmp_path / "batches")
@@ -174,9 +175,7 @@ def test_spark_s_engine_reads_over_jdbc(
         ("unheardOf=1", "unheardof"),
     ],
 )
-def test_a_connection_that_only_the_jdbc_driver_can_make_is_left_to_it(
-    mariadb: Any, parameters: str, says: str
-) -> None:
+def test_jdbc_only_connection_is_left_to_jdbc(mariadb: Any, parameters: str, says: str) -> None:
     """TLS is never weaker than asked for."""
     config = login(
         mariadb.database("shop"), jdbc_url=f"jdbc:mariadb://127.0.0.1:3306/shop?{parameters}"
@@ -254,7 +253,8 @@ def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
     assert (caught.value.state, caught.value.began) == ("28000", False)
 
 
-def test_an_address_that_the_library_can_t_read_shows_no_password() -> None:
+def test_unparsable_address_shows_no_password() -> None:
+    """An address that the library can't read shows no password."""
     order = {"conn": "mysql://me:secret@127.0.0.1:port/x", "query": "select 1"}
     command = [sys.executable, "-m", "tap_spark_jdbc.supply.connectorx_child"]
     with subprocess.Popen(
@@ -384,9 +384,8 @@ def test_a_moment_that_no_calendar_has_is_refused(
 
 
 @pytest.mark.parametrize("masks", [{}, {"n": "redact"}])
-def test_a_panic_after_rows_were_sent_shows_no_value_where_a_column_is_masked(
-    shop: MariaDatabase, masks: dict[str, str]
-) -> None:
+def test_late_panic_shows_no_masked_value(shop: MariaDatabase, masks: dict[str, str]) -> None:
+    """A panic after rows were sent shows no value where a column is masked."""
     execute(
         shop,
         "set sql_mode = 'ALLOW_INVALID_DATES'",
@@ -510,9 +509,8 @@ def test_kill_9_leaves_no_process_and_no_half_result(
             assert (code, "sent 10 records" in errors) == (0, True), errors
 
 
-def test_a_process_that_dies_after_rows_were_sent_fails_the_run_and_blames_no_value(
-    shop: MariaDatabase, tmp_path: Path
-) -> None:
+def test_late_process_death_blames_no_value(shop: MariaDatabase, tmp_path: Path) -> None:
+    """A process that dies after rows were sent fails the run and blames no value."""
     execute(shop, "create view endless as select seq as id, seq * 7 as b from seq_1_to_1000000000")
     with started_tap(shop, tmp_path, "endless", drained=False) as tap:
         assert tap.stdout is not None

@@ -86,9 +86,10 @@ def config_of(database: Database, reader: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_no_row_comes_twice(
+def test_broken_slice_is_read_again_without_repeats(
     spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture, reader: str
 ) -> None:
+    """A slice whose connection breaks is read again, and no row arrives twice."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(SCRIPT)
@@ -109,9 +110,8 @@ def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_n
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_no_other(
-    spark: SparkSession, reader: str
-) -> None:
+def test_server_restart_fails_only_that_stream(spark: SparkSession, reader: str) -> None:
+    """A server that restarts during a stream fails only that stream, in one line."""
     # Not in a folder of pytest's: the server's account can't enter those.
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, ExitStack() as stack:
         # Tables made right before the crash are there after it.
@@ -149,7 +149,8 @@ def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_
     )
 
 
-def test_a_connection_that_stays_broken_fails_after_some_attempts_with_growing_pauses() -> None:
+def test_persistent_breaks_fail_with_growing_pauses() -> None:
+    """A connection that stays broken fails after some attempts with growing pauses."""
     attempts, pauses = [], []
 
     def fail() -> None:

@@ -144,9 +144,10 @@ def test_a_scan_that_fails_behind_its_first_piece_ends_the_run(
     assert len(most_spooled) > 1
 
 
-def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
+def test_duckdb_table_is_streamed_in_one_scan(
     spark: SparkSession, tmp_path: Path, most_spooled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A DuckDB table is read in one scan whose result is not held in memory."""
     path = tmp_path / "source.db"
     with duckdb.connect(path) as connection:
         connection.execute(

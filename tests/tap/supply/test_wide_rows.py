@@ -52,7 +52,8 @@ def batched(folder: Path) -> dict[str, Any]:
     return {**BATCHES, "storage": {"root": str(folder), "prefix": ""}}
 
 
-def test_before_any_width_is_known_rows_are_few_where_the_first_ones_are_wide() -> None:
+def test_first_slices_are_small_for_wide_first_rows() -> None:
+    """Before any width is known, slices are small where the first rows are wide."""
     narrow, wide = (
         SliceSize(None, None, look=lambda width=width: width) for width in (None, 1_000_000.0)
     )
@@ -76,7 +77,7 @@ def test_too_wide_a_round_trip_makes_all_later_ones_smaller() -> None:
         assert (size.fetch_size(), size.wide) == (expected, expected == 1)
 
 
-def test_batches_of_rows_that_may_be_long_are_small_until_they_are_known_to_be_narrow() -> None:
+def test_batches_stay_small_until_rows_are_narrow() -> None:
     """A batch costs as much CPU as its first thousand rows.
 
     One of rows that turn out long may fill the memory.
@@ -92,7 +93,7 @@ def test_batches_of_rows_that_may_be_long_are_small_until_they_are_known_to_be_n
 
 
 @pytest.mark.parametrize(("key", "batches"), [("primary key", False), ("", False), ("", True)])
-def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
+def test_rows_widening_mid_table_are_fetched_by_bytes(
     spark: SparkSession,
     postgresql: Any,
     tmp_path: Path,
@@ -101,6 +102,7 @@ def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
     key: str,
     batches: bool,
 ) -> None:
+    """Rows that become wide in the middle of a table are fetched by their bytes."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(f"create table t (id int {key}, body text)")
@@ -150,9 +152,10 @@ def test_a_fetch_size_of_the_users_own_is_kept(
     assert set(fetched) == {10}
 
 
-def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(
+def test_text_is_read_as_bytes_only_if_known_utf_8(
     postgresql: Any,
 ) -> None:
+    """Text is read as bytes only where the driver is known to return UTF-8."""
     database = postgresql.new_database()
     known = source_of(login(database))
     assert known.text_as_bytes
@@ -218,7 +221,8 @@ def sizes_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_heap_of_512_mb_takes_rows_of_1_mb_and_of_50_mb_behind_narrow_ones(postgres: Any) -> None:
+def test_512_mb_heap_takes_very_wide_rows(postgres: Any) -> None:
+    """A heap of 512 MB takes rows of 1 MB and of 50 MB after narrow ones."""
     tap, _ = postgres(
         "create table t (id int primary key, body text); insert into t select n, 'x' from "
         "generate_series(1, 20000) n;"

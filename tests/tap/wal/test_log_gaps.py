@@ -22,7 +22,7 @@ def other(connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
 
 
 @pytest.mark.parametrize("by_superuser", [False, True])
-def test_who_wrote_before_a_table_was_published_is_waited_for_until_they_are_through(
+def test_writers_before_publication_are_awaited(
     spark: object,
     postgresql: PostgreSQL,
     tmp_path: Path,
@@ -100,9 +100,10 @@ def test_a_bookmark_that_a_person_wrote_keeps_the_log(
         (f"create publication {PUBLICATION} for table orders, items", "drop table orders", False),
     ],
 )
-def test_a_table_that_was_out_of_the_publication_is_refused_however_it_was_in(
+def test_table_that_left_the_publication_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, made: str, out: str, back: bool
 ) -> None:
+    """A table that was out of the publication is refused, however it had been included."""
     script = (
         f"{TABLE} create table items (id int primary key); {made} with "
         "(publish_via_partition_root = true)"
@@ -120,7 +121,7 @@ def test_a_table_that_was_out_of_the_publication_is_refused_however_it_was_in(
         assert set(records(pipe.run(full=True))[0].values()) >= {"missed"}
 
 
-def test_a_publication_that_was_made_after_the_slot_is_refused_with_what_to_do(
+def test_publication_newer_than_the_slot_is_refused(
     spark: object, older_postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     """The server can't read what was logged before."""
@@ -140,9 +141,10 @@ def test_a_publication_that_was_made_after_the_slot_is_refused_with_what_to_do(
         assert "spark-lake log drop" in refused(pipe)
 
 
-def test_another_timeline_is_refused_unless_the_slot_has_all_from_the_bookmark_on(
+def test_other_timeline_needs_a_complete_slot(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """Another timeline is refused unless the slot has everything from the bookmark on."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         committed(pipe)
         connection.execute("update orders set note = 'new'")
@@ -176,9 +178,10 @@ def test_a_bookmark_that_does_not_say_what_it_is_of_goes_on(
         assert "not in publication the tap's any more" in refused(pipe)
 
 
-def test_rows_that_the_log_names_by_another_key_are_refused_whatever_wrote_the_bookmark(
+def test_key_that_differs_from_the_log_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """Rows that the log names by another key are refused, whatever wrote the bookmark."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         del state["bookmarks"]["public-orders"]["key"]
@@ -193,9 +196,10 @@ def test_rows_that_the_log_names_by_another_key_are_refused_whatever_wrote_the_b
         assert records(committed(pipe)) == [{"number": 2, "deleted": True}]
 
 
-def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
+def test_malformed_bookmark_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """A malformed bookmark is refused, and a full run needs none."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         state["bookmarks"]["public-orders"]["lsn"] = "0/"

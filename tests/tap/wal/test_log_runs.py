@@ -21,9 +21,8 @@ from tap_spark_jdbc.wal import slot
 from tap_spark_jdbc.wal.slot import LogSlot
 
 
-def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_changes_arrive_in_order(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """Changes arrive in their order, and an idle run sends nothing."""
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
         pipe,
         connection,
@@ -61,9 +60,10 @@ def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "SCHEMA", "STATE"]
 
 
-def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
+def test_idle_run_queries_the_log_once(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An idle run queries the log once and loads nothing to read it."""
     asked: list[str] = []
     question = LogSlot._rows
     monkeypatch.setattr(
@@ -186,7 +186,7 @@ def test_a_gap_is_refused_with_what_to_do(
         ("create unlogged table orders (id int primary key)", "TAP-051"),
     ],
 )
-def test_a_table_without_identity_is_refused_before_it_is_published(
+def test_table_without_identity_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, code: str
 ) -> None:
     """The server would refuse every update of it from then on."""
@@ -313,9 +313,10 @@ def test_a_stream_turns_to_the_log_and_back(
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_run_of_one_stream_leaves_the_log_of_the_others_where_it_is(
+def test_single_stream_run_keeps_the_log_of_others(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, full: bool
 ) -> None:
+    """A run of one stream leaves the log of the others where it is."""
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
         pipe,
         connection,

@@ -21,7 +21,8 @@ def test_anything_else_is_no_place(text: str) -> None:
         lsn_of(text)
 
 
-def test_a_snapshot_shows_what_had_ended_and_nothing_that_was_open() -> None:
+def test_snapshot_shows_only_ended_transactions() -> None:
+    """A snapshot shows what had ended and nothing that was open."""
     moment = Moment("100:110:102,105", 0)
     assert [xid for xid in range(95, 115) if not moment.shows(xid)] == [
         102,
@@ -77,7 +78,8 @@ def test_a_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> N
         LogBookmark.from_json("orders", {**LogBookmark(5).to_json(), **spoilt})
 
 
-def test_a_malformed_bookmark_is_passed_over_only_where_a_newer_one_follows() -> None:
+def test_malformed_bookmark_needs_a_newer_one() -> None:
+    """A malformed bookmark is skipped only where a newer one follows."""
     good = LogBookmark(5).to_json()
     entries = {"orders": {**good, "lsn": "x"}, "items": good, "other": {"replication_key": "id"}}
     assert bookmarks_of(entries, replaced=["orders"]) == {"items": LogBookmark(5)}

@@ -72,9 +72,10 @@ create table high partition of orders for values from (100) to (200);
         ),
     ],
 )
-def test_a_table_whose_log_is_not_its_rows_is_refused_before_it_is_published(
+def test_table_whose_log_differs_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, code: str, told: str
 ) -> None:
+    """A table whose log differs from its rows is refused before it is published."""
     settings = {
         "stream_options": {"*": {"replication_method": "LOG_BASED", "key_properties": ["id"]}}
     }
@@ -100,9 +101,10 @@ def test_an_heir_that_comes_later_is_refused_too(
         assert refused(pipe).startswith("TAP-051 stream public-orders: ")
 
 
-def test_partitions_with_whole_old_rows_under_a_root_with_a_key_are_read(
+def test_partitions_with_full_identity_are_read(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """Partitions with full replica identity under a root with a key are read."""
     script = (
         f"{PARTITIONED} alter table low replica identity full; alter table high replica "
         "identity full"
@@ -121,9 +123,10 @@ def test_partitions_with_whole_old_rows_under_a_root_with_a_key_are_read(
         ]
 
 
-def test_a_partition_that_is_attached_with_rows_is_refused_and_one_that_goes_is_said(
+def test_partition_attached_with_rows_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A partition that is attached with rows is refused, and a detached one is reported."""
     caplog.set_level(logging.WARNING)
     with piped(postgresql, tmp_path, PARTITIONED, tables=["orders"]) as (pipe, connection):
         committed(pipe)

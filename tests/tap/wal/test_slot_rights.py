@@ -121,7 +121,7 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
             assert ours.look()
 
 
-def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_through(
+def test_unpublished_table_is_forgotten_after_writers(
     older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old minor version would continue with what it remembers of the transaction that wrote

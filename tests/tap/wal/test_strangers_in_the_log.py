@@ -21,9 +21,7 @@ def sent_by(pipe: Any) -> Sent:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_table_that_can_not_join_the_log_is_left_out_also_in_the_first_run(
-    postgresql: Any, tmp_path: Path
-) -> None:
+def test_unlisted_table_outside_the_log_is_left_out(postgresql: Any, tmp_path: Path) -> None:
     """One without a key, in the first run and later; what a setting names fails the run."""
     with piped(postgresql, tmp_path / "lake", TABLE + KEYLESS) as (pipe, database):
         first = sent_by(pipe)

@@ -16,9 +16,10 @@ from tap.wal.served import asked, served, slot_of
 from tap_spark_jdbc.wal.position import lsn_of, lsn_text
 
 
-def test_prepared_and_large_transactions_come_when_they_are_committed(
+def test_prepared_and_large_transactions_are_read(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """Prepared and large transactions arrive when they are committed."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         connection.execute(
             f"alter database {connection.info.dbname} set logical_decoding_work_mem = '64kB'"
@@ -67,9 +68,8 @@ def test_the_time_that_a_run_may_take_ends_it_at_a_commit(
         assert runs == [set(range(4, 10000, 2)), set(range(5, 10000, 2)), set()]
 
 
-def test_a_server_that_was_restored_to_an_earlier_moment_is_refused(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_restored_server_is_refused(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """A server that was restored to an earlier moment is refused."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         bookmark = state["bookmarks"]["public-orders"]
@@ -86,7 +86,8 @@ def test_a_server_that_was_restored_to_an_earlier_moment_is_refused(
 
 
 @pytest.mark.slow
-def test_log_that_the_server_has_dropped_is_said_and_never_passed_over() -> None:
+def test_dropped_log_is_never_skipped() -> None:
+    """Write-ahead log that the server has dropped is reported and never skipped."""
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with served(**small) as dsn, asked(dsn) as database:
         ours = slot_of(database, "abandoned")

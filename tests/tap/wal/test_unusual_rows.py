@@ -64,7 +64,7 @@ def test_a_row_that_a_filter_lets_in_has_its_large_values(
 
 
 @pytest.mark.parametrize("died_at", [-2, 1])
-def test_a_truncate_is_repeated_by_who_goes_on_after_the_log_was_read(
+def test_truncate_is_repeated_on_resume(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, died_at: int
 ) -> None:
     """Another stream was being read when the run died."""
@@ -94,9 +94,10 @@ def test_a_truncate_is_repeated_by_who_goes_on_after_the_log_was_read(
         assert records(later) == [{"id": 8, "note": "after", "body": None}]
 
 
-def test_a_column_that_comes_while_a_run_begins_is_not_passed_over(
+def test_column_added_while_a_run_begins_is_kept(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A column that appears while a run begins is not skipped."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         prepare = LogRun.prepare
 

@@ -82,9 +82,8 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("case", DECLARED)
-def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(
-    lake: Lake, seen, case: str
-) -> None:
+def test_declared_type_overrides_automatic_change(lake: Lake, seen, case: str) -> None:
+    """A declared type lets a column change as it would not by itself."""
     kind, before, first, after, second, kept, added = DECLARED[case]
     load(lake, {"a": before}, {"id": 1, "a": first})
     load(lake, {"a": after}, {"id": 2, "a": second}, stream_options={"s": {"columns": {"a": kind}}})
@@ -92,9 +91,8 @@ def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(
     assert seen() == ({"id": "int", "a": became}, [{"id": 1, "a": kept}, {"id": 2, "a": added}])
 
 
-def test_a_declared_type_is_that_of_a_new_table_and_values_are_read_as_it_says(
-    lake: Lake, seen
-) -> None:
+def test_declared_type_applies_to_new_table(lake: Lake, seen) -> None:
+    """A new table gets the declared types, and its values are read accordingly."""
     number = {"type": ["number", "null"]}
     columns = {"exact": "decimal(38,18)", "digits": "string", "whole": "int", "day": "date"}
     properties = {"exact": number, "digits": number, "whole": {"type": "integer"}, "day": TEXT}
@@ -138,12 +136,13 @@ TYPE_NAMES = {
 
 
 @pytest.mark.parametrize("name", TYPE_NAMES)
-def test_columns_take_the_type_names_that_the_tap_s_overrides_take(name: str) -> None:
+def test_columns_take_type_names_of_tap_overrides(name: str) -> None:
+    """`columns` takes the same type names as the tap's overrides."""
     assert str(declared_types({"a": name})["a"]) == TYPE_NAMES[name]
 
 
 @pytest.mark.parametrize("method", ["append-only", "overwrite"])
-def test_a_config_that_wrote_timestamp_for_one_with_a_zone_keeps_its_table(
+def test_timestamp_in_old_config_keeps_table(
     lake: Lake, seen, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     """`TIMESTAMP` was Spark's in the target's `columns` until both programs took the same names."""
@@ -174,7 +173,8 @@ def test_a_config_that_wrote_timestamp_for_one_with_a_zone_keeps_its_table(
             load(lake, {"a": TEXT}, {"id": 3, "a": None}, **options("timestamp_ntz"))
 
 
-def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) -> None:
+def test_declared_type_too_narrow_is_refused(lake: Lake) -> None:
+    """A declared type that cannot hold the column is refused."""
     load(lake, {"a": BIGINT}, {"id": 1, "a": 2**40})
     files = lake.files()
     with pytest.raises(SchemaError, match=r"LAKE-032 .*stream_options"):
@@ -182,6 +182,7 @@ def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) ->
     assert lake.files() == files
 
 
-def test_a_declared_type_that_is_none_is_refused_before_anything_starts(lake: Lake) -> None:
+def test_unknown_declared_type_is_refused(lake: Lake) -> None:
+    """An unknown declared type is refused before the run starts."""
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*stream_options.*s\.columns\.a.*strng"):
         load(lake, {}, {"id": 1}, stream_options={"s": {"columns": {"a": "strng"}}})

@@ -114,9 +114,10 @@ def evolved(
 
 
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(NUMBERS, NUMBERS), st.tuples(TABLES, TABLES)))
-def test_the_columns_that_come_out_hold_both_and_are_the_same_the_second_time(
+def test_evolved_columns_hold_both_and_are_stable(
     both: tuple[Struct, Struct],
 ) -> None:
+    """Evolved columns hold both schemas, and evolving them again changes nothing."""
     table, incoming = both
     evolution = evolved(table, incoming)
     assume(evolution is not None)
@@ -273,9 +274,10 @@ def test_types_are_widened_by_themselves_only_without_a_loss(
         ("struct<a:int>", "struct<a:int>", "array<int>", None),
     ],
 )
-def test_a_declared_type_permits_what_is_not_automatic_but_never_a_narrower_one(
+def test_declared_type_widens_but_never_narrows(
     old: str | None, new: str | None, declared: str, result: str | None
 ) -> None:
+    """A declared type permits a change that is not automatic, but never a narrower type."""
     one, other = (
         columns_from_text({"k": "int"} | ({"x": kind} if kind else {})) for kind in (old, new)
     )
@@ -351,9 +353,8 @@ NULLABLE_INT, NULLABLE_TEXT = {"type": ["integer", "null"]}, {"type": ["string",
         ({}, "bigint", "string"),
     ],
 )
-def test_values_are_read_as_declared_where_another_reading_would_lose_something(
-    schema: dict, declared: str, read: str
-) -> None:
+def test_values_are_read_as_declared_without_loss(schema: dict, declared: str, read: str) -> None:
+    """Values are read as the declared type where another reading would lose precision."""
     changed = read_as_declared({"x": schema}, {"x": parse_type(declared)})["x"]
     assert str(lake_type(changed, "x")) == read
 

@@ -129,9 +129,8 @@ def test_a_text_that_the_user_asks_for_has_no_quotes(lake: Lake) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_of_several_types_keeps_its_values_apart_and_one_value_is_one_row(
-    spark: object, tmp_path: Path
-) -> None:
+def test_mixed_type_keys_stay_distinct(spark: object, tmp_path: Path) -> None:
+    """Keys of several types stay distinct, and equal values are one row."""
     lake = Lake(tmp_path / "lake")
     keys: list[Any] = [1, "1", True, "true", {"a": 1, "b": 2}, '{"a":1,"b":2}', 100, 0.5, 0]
     again = ["1.0", '{"b":2.0,"a":1}', "1e2", "5E-1", "-0"]
@@ -165,9 +164,10 @@ def test_a_key_of_several_types_keeps_its_values_apart_and_one_value_is_one_row(
     ids=["object", "array", "no text", "number of any digits", "members"],
 )
 @pytest.mark.slow
-def test_one_value_of_a_key_is_one_row_also_without_texts_among_its_values(
+def test_equal_keys_are_one_row_without_texts(
     spark: object, tmp_path: Path, key: JSON, same: list[str], text: Any
 ) -> None:
+    """Equal values of a key are one row, even where none of them is a text."""
     lake = Lake(tmp_path / "lake")
     head = b'{"type": "RECORD", "stream": "s", "record": {"n": 1, "id": '
     lines = [head + each.encode() + b"}}\n" for each in same]
@@ -197,9 +197,10 @@ def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(
     assert found == [("1", None), ("2", None), ("new 1", '"w"'), ("new 2", '"w"'), ("old", None)]
 
 
-def test_a_key_of_such_a_table_is_refused_at_the_schema_unless_the_user_wants_texts(
+def test_mixed_key_refused_unless_declared_text(
     lake: Lake,
 ) -> None:
+    """An old table's text key that gets a second type is refused unless declared TEXT."""
     upsert = {"load_method": "upsert"}
     lake.load(schema("s", {"id": {"type": "string"}}, ("id",)), record("s", id="1"), **upsert)
     as_0_1_0(lake)

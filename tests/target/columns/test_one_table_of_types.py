@@ -26,7 +26,7 @@ def test_a_type_is_the_same_in_each_format_and_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCALARS)
-def test_a_type_has_the_sql_name_by_which_it_is_declared_and_annotated(name: str) -> None:
+def test_type_has_its_declared_sql_name(name: str) -> None:
     sql = SCALARS[name].sql
     assert declared_types({"c": sql}) == {"c": Scalar(name)}
     assert lake_type(property_schema(SqlType.parse(sql), nullable=True), "s.c") == Scalar(name)

@@ -101,9 +101,10 @@ def _hive(text: str | None) -> str:
 
 
 @BOTH_WAYS
-def test_folders_of_times_are_the_wall_clock_s_or_utc_s_in_every_zone(
+def test_time_partitions_are_independent_of_time_zone(
     lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Time partitions use wall-clock or UTC time, whatever the session's time zone."""
     monkeypatch.setenv("TZ", "America/New_York")
     times = [
         "2026-03-29T02:30:00",
@@ -194,9 +195,8 @@ def test_readers_that_are_told_nothing_find_the_columns_too(spark: Any, lake: La
         *(("spark", text) for text in ("", "/" * 85)),
     ],
 )
-def test_what_no_folder_can_say_fails_the_run_by_name_and_changes_nothing(
-    lake: Lake, way: str, text: str
-) -> None:
+def test_unencodable_partition_value_fails_the_run(lake: Lake, way: str, text: str) -> None:
+    """A value that no folder name can hold fails the run and changes nothing."""
     load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}])
     before = lake.files()
     with pytest.raises(RecordError, match=r"LAKE-026 .*c.*partition_by"):
@@ -229,9 +229,10 @@ def test_more_folders_than_files_should_be_are_refused(
         (["day(d)"], "named d_day, as a column"),
     ],
 )
-def test_a_layout_that_readers_would_misread_is_refused_before_anything_is_written(
+def test_misleading_layout_is_refused_before_writing(
     lake: Lake, by: list[str], problem: str
 ) -> None:
+    """A layout that readers would misread is refused before anything is written."""
     properties = {
         "id": INT,
         "c": TEXT,
@@ -259,9 +260,8 @@ def test_a_table_is_laid_out_anew_by_an_overwrite_alone(spark: Any, lake: Lake) 
     assert lake.rows("s", "id, c") == [(1, "a"), (2, "b")]
 
 
-def test_a_partitioned_table_without_rows_has_its_columns_and_takes_more(
-    spark: Any, lake: Lake
-) -> None:
+def test_empty_partitioned_table_keeps_its_columns(spark: Any, lake: Lake) -> None:
+    """A partitioned table without rows keeps its columns and accepts new rows."""
     properties, whole = {"id": INT, "c": TEXT}, {"load_method": "overwrite"}
     load(lake, ["c"], properties, [{"id": 1, "c": "a"}], options=whole)
     load(lake, ["c"], properties, [], options=whole)

@@ -92,7 +92,8 @@ def test_an_incompatible_change_fails_before_anything_is_written(
     assert (lake.files(), lake.state()) == (files, {"n": 1})
 
 
-def test_an_incompatible_schema_in_mid_stream_publishes_nothing_of_the_run(lake: Lake) -> None:
+def test_incompatible_midstream_schema_is_unpublished(lake: Lake) -> None:
+    """An incompatible schema in mid-stream publishes nothing of the run."""
     messages = [
         record("s", id=1, a=1),
         schema("s", {"id": INT, "a": TEXT}),

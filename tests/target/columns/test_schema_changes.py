@@ -139,9 +139,8 @@ def test_after_a_change_all_readers_see_one_schema_and_every_row(
     assert seen()[1][2] == {"id": 3, **added}
 
 
-def test_a_table_goes_through_many_changes_and_keeps_the_order_of_its_columns(
-    lake: Lake, seen
-) -> None:
+def test_column_order_survives_many_schema_changes(lake: Lake, seen) -> None:
+    """A table keeps the order of its columns through many schema changes."""
     steps: list[JSON] = [
         {"b": INT, "a": TEXT},
         {"a": TEXT, "b": INT},
@@ -182,9 +181,8 @@ def test_file_of_other_types_is_not_rewritten(lake: Lake) -> None:
     assert lake.files() == before
 
 
-def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_rows(
-    lake: Lake, seen
-) -> None:
+def test_midstream_schemas_give_rows_one_type(lake: Lake, seen) -> None:
+    """Schemas repeated in mid-stream give all rows of the run the same types."""
     lake.load(
         schema("s", {"id": INT, "a": INT, "o": members(x=INT)}),
         record("s", id=1, a=1, o={"x": 1}),
@@ -202,9 +200,8 @@ def test_a_schema_sent_again_in_mid_stream_gives_one_type_to_all_of_the_runs_row
     ]
 
 
-def test_an_overwrite_takes_any_new_schema_and_has_one_type_for_all_of_its_rows(
-    lake: Lake, seen
-) -> None:
+def test_overwrite_accepts_any_schema_with_one_type(lake: Lake, seen) -> None:
+    """An overwrite accepts any new schema and gives all its rows the same types."""
     lake.load(schema("s", {"id": INT, "a": INT}, **FULL), record("s", id=1, a=1))
     lake.load(
         schema("s", {"a": TEXT, "b": INT}, **FULL),

@@ -119,7 +119,7 @@ OPTIONS = st.fixed_dictionaries(
         max_size=3,
     )
 )
-def test_files_of_copied_and_new_row_groups_hold_the_rows_of_both(
+def test_copied_and_new_row_groups_hold_all_rows(
     files: list[tuple[list[tuple[int, bool]], dict[str, Any]]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_copied_row_group_keeps_its_bytes_and_statistics(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("begins_with_copy", [True, False])
-def test_spark_duckdb_and_pandas_read_files_with_copied_row_groups(
+def test_all_readers_read_copied_row_groups(
     spark: Any, tmp_path: Path, begins_with_copy: bool
 ) -> None:
     """Row groups of Arrow, Spark and DuckDB in one file, with new ones before or after them."""
@@ -258,7 +258,8 @@ def test_small_row_groups_are_written_together_again(monkeypatch: pytest.MonkeyP
     assert isinstance(large, StoredGroup)
 
 
-def test_rows_before_a_copied_row_group_are_written_first_if_they_are_many() -> None:
+def test_buffered_rows_flush_before_copied_group() -> None:
+    """Many buffered rows are written before a copied row group, few are held back."""
     stored, few, many = (
         StoredGroup(io.BytesIO(), {}),
         pa.record_batch({"n": [1]}),

@@ -37,7 +37,8 @@ numbers = st.from_regex(
 
 
 @given(numbers)
-def test_a_number_of_a_json_text_keeps_its_spelling_and_its_value(text: str) -> None:
+def test_number_in_json_text_keeps_its_spelling(text: str) -> None:
+    """A number in a JSON text keeps its spelling and its value."""
     assert to_json(from_json(f'{{"a":[{text}]}}')) == f'{{"a":[{text}]}}'
     assert from_json(text) == Decimal(text)
 
@@ -101,9 +102,8 @@ def test_a_number_in_a_column_of_text_is_there_as_it_came(
     assert lake.rows("s", "id, v") == list(enumerate(texts))
 
 
-def test_a_text_that_came_as_text_is_there_as_it_came_by_arrow_and_in_batches(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_text_values_arrive_unchanged_on_all_paths(lake: Lake, tmp_path: Path) -> None:
+    """A text value arrives unchanged, through Arrow and in batches."""
     texts = spelled(7, 100)
     lake.load(
         schema("s", {"id": ID, "v": TEXT}),
@@ -136,9 +136,10 @@ KEPT = [text if text is None or "." not in text else text.rstrip("0").rstrip("."
     "kind", [Lake, DeltaLake, IcebergLake], ids=["parquet", "delta", "iceberg"]
 )
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_old_rows_of_a_column_that_becomes_text_have_plain_digits(
+def test_old_numbers_become_plain_digits_as_text(
     spark: object, tmp_path: Path, method: str, kind: type[Lake]
 ) -> None:
+    """When a column becomes text, its old numbers are written in plain digits."""
     lake = kind(tmp_path / "lake")
     old = schema(
         "s", {"id": ID, "v": NUMBER, "m": {**NUMBER, "x-sql-datatype": "DECIMAL(20,12)"}}, ("id",)
@@ -159,9 +160,8 @@ def test_old_rows_of_a_column_that_becomes_text_have_plain_digits(
 
 
 @given(st.lists(st.one_of(st.none(), st.floats()), max_size=20), st.booleans())
-def test_a_fraction_of_a_typed_file_has_plain_digits_that_mean_it_and_one_spelling(
-    values: list, narrow: bool
-) -> None:
+def test_fraction_texts_are_plain_exact_and_unique(values: list, narrow: bool) -> None:
+    """A fraction from a typed file becomes one exact text in plain digits."""
     kind = pa.float32() if narrow else pa.float64()
     if narrow:
         values = [

@@ -43,9 +43,8 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
         ("\\x0aff", {"k": "binary"}, "\\x0b", "\\x0b"),
     ],
 )
-def test_a_value_of_the_keys_type_is_taken_as_the_tap_would_write_it(
-    saved, columns, given, becomes
-) -> None:
+def test_key_value_is_normalized_as_tap_writes_it(saved, columns, given, becomes) -> None:
+    """A value of the key's type is accepted and written as the tap would write it."""
     key = key_of_bookmark("k", saved, columns, "saved")
     assert key is not None
     assert key.value(given).json_value() == becomes
@@ -70,9 +69,8 @@ def test_a_value_of_the_keys_type_is_taken_as_the_tap_would_write_it(
         ("abc", {"k": "binary"}, "xyz", "x0aff"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_what_one_looks_like(
-    saved, columns, given, looks_like
-) -> None:
+def test_wrong_key_value_type_is_refused_with_example(saved, columns, given, looks_like) -> None:
+    """A value of another type is refused with an example of a valid one."""
     key = key_of_bookmark("k", saved, columns, "saved")
     assert key is not None
     with pytest.raises(ValueError, match="its replication key k is of type") as refused:
@@ -80,7 +78,8 @@ def test_a_value_of_another_type_is_refused_with_what_one_looks_like(
     assert f"give a value like {looks_like}" in str(refused.value).replace("\\x", "x")
 
 
-def test_a_type_can_be_said_and_a_columns_type_counts_where_nothing_was_saved() -> None:
+def test_key_type_is_explicit_or_from_column() -> None:
+    """Without a saved value, the key's type is given explicitly or read from the column."""
     assert key_of_type("k", "bigint").key_type is KeyType.INTEGER
     assert key_of_type("k", "timestamptz").value("2025-01-21").text.endswith("Z")
     assert not key_of_type("k", "timestamp").value("2025-01-21").text.endswith("Z")

@@ -69,9 +69,8 @@ def test_runs_that_fail_pile_no_journals_up(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(
-    lake: SmallLake, ends_well: bool
-) -> None:
+def test_many_journals_are_pruned_gradually(lake: SmallLake, ends_well: bool) -> None:
+    """A large backlog of journals slows no run and is pruned within a few runs."""
     lake.sync()
     failed_runs(lake, 3 * KEPT_RUNS, journals(lake)[0])
     counting: list[Counting] = []

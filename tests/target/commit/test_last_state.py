@@ -34,7 +34,8 @@ def test_the_last_state_is_saved_and_printed_once_as_it_came(lake: Lake, capsys)
     assert lake.state() == last
 
 
-def test_without_a_state_nothing_is_printed_and_the_saved_one_stays(lake: Lake, capsys) -> None:
+def test_run_without_state_keeps_the_saved_one(lake: Lake, capsys) -> None:
+    """A run without a STATE prints nothing and keeps the saved state."""
     lake.load(schema("s", ID), state(a=1))
     capsys.readouterr()
     lake.load(schema("s", ID), record("s", id=1))
@@ -42,9 +43,8 @@ def test_without_a_state_nothing_is_printed_and_the_saved_one_stays(lake: Lake, 
     assert lake.state() == {"a": 1}
 
 
-def test_end_of_input_without_the_announced_last_state_publishes_nothing(
-    lake: Lake, capsys
-) -> None:
+def test_missing_final_state_publishes_nothing(lake: Lake, capsys) -> None:
+    """Input that ends without the announced final STATE publishes nothing."""
     start = announced({}, final=False, start="full")
     with pytest.raises(ProtocolError, match="LAKE-005"):
         lake.load(start, schema("s", ID), record("s", id=1), announced({"a": 1}))
@@ -52,7 +52,9 @@ def test_end_of_input_without_the_announced_last_state_publishes_nothing(
     assert capsys.readouterr().out == ""
 
 
-def test_a_tap_that_began_from_another_state_is_refused_unless_asked_for(lake: Lake) -> None:
+def test_tap_started_from_other_state_is_refused(lake: Lake) -> None:
+    """A tap that started from another state is refused unless explicitly requested."""
+
     def run(start: str, value: dict, **settings: object) -> None:
         lake.load(
             announced(value, final=False, start=start),

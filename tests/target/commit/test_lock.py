@@ -47,9 +47,10 @@ def test_a_second_run_is_told_who_holds_the_pipeline_since_when(storage: Storage
     held.release()
 
 
-def test_a_released_lock_is_taken_at_once_with_a_greater_number_and_run_id(
+def test_released_lock_is_taken_with_next_generation(
     storage: Storage,
 ) -> None:
+    """A released lock is taken at once, with the next generation and a greater run id."""
     first = take_lock(storage, LAYOUT, NO_BEATS)
     first.release()
     second = take_lock(storage, LAYOUT, NO_BEATS)
@@ -60,7 +61,8 @@ def test_a_released_lock_is_taken_at_once_with_a_greater_number_and_run_id(
     assert generations(storage) == [second.entry.generation]
 
 
-def test_a_dead_process_of_this_machine_loses_the_pipeline_at_once(storage: Storage) -> None:
+def test_lock_of_dead_local_process_is_taken_over(storage: Storage) -> None:
+    """The lock of a dead process on this machine is taken over at once."""
     take_lock(storage, LAYOUT, NO_BEATS, process=dead_process()).stop()
     take_lock(storage, LAYOUT, NO_BEATS).release()
     entry = newest_entry(storage, LAYOUT)
@@ -68,9 +70,10 @@ def test_a_dead_process_of_this_machine_loses_the_pipeline_at_once(storage: Stor
     assert entry.process == Process.this()
 
 
-def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_after(
+def test_remote_lock_is_held_until_heartbeat_expires(
     tmp_path: Path,
 ) -> None:
+    """A lock held on another machine stays held until its heartbeat expires."""
     storage = Storage(str(tmp_path))
     lock = take_lock(storage, LAYOUT, NO_BEATS, process=ELSEWHERE)
     assert lock.entry.is_held()
@@ -81,9 +84,10 @@ def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_
     lock.stop()
 
 
-def test_a_living_process_of_this_machine_keeps_the_pipeline_however_silent_it_is(
+def test_silent_local_process_keeps_its_lock(
     tmp_path: Path,
 ) -> None:
+    """A living process on this machine keeps its lock, however long it is silent."""
     lock = take_lock(Storage(str(tmp_path)), LAYOUT, NO_BEATS)
     assert replace(lock.entry, beat=datetime.now(UTC) - timedelta(days=365)).is_held()
     lock.release()
@@ -126,7 +130,7 @@ def test_life_is_shown_whatever_a_beat_raised(
     lock.release()
 
 
-def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_path: Path) -> None:
+def test_earlier_generation_kept_until_run_recovered(tmp_path: Path) -> None:
     """Who dies in between must not make the next one forget the first."""
     storage = Storage(str(tmp_path))
     first = take_lock(storage, LAYOUT, NO_BEATS, process=dead_process())
@@ -139,7 +143,7 @@ def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_p
         lock.stop()
 
 
-def test_a_contender_that_comes_too_late_takes_nothing_from_a_later_holder(tmp_path: Path) -> None:
+def test_late_contender_cannot_displace_the_holder(tmp_path: Path) -> None:
     """It saw generation 1 released, slept, and creates generation 2 when 3 is held and 2 long
     gone.
     """
@@ -160,7 +164,8 @@ def test_a_contender_that_comes_too_late_takes_nothing_from_a_later_holder(tmp_p
     holder[0].release()
 
 
-def test_a_forced_holder_fences_the_living_one_which_leaves_no_trace(storage: Storage) -> None:
+def test_forced_takeover_fences_the_living_holder(storage: Storage) -> None:
+    """A forced takeover fences the living holder, which then leaves no trace."""
     living = take_lock(storage, LAYOUT, NO_BEATS)
     living.ensure_held()
     forced = take_lock(storage, LAYOUT, NO_BEATS, force=True)
@@ -211,7 +216,7 @@ def test_a_reused_process_id_does_not_count_as_the_holder() -> None:
     assert not replace(this, started="1", machine="another machine").is_dead()
 
 
-def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Path) -> None:
+def test_case_folded_pipeline_names_do_not_collide(tmp_path: Path) -> None:
     """Links simulate a disk that folds case."""
     storage = Storage(str(tmp_path))
     take_lock(storage, LAYOUT, NO_BEATS).release()

@@ -86,9 +86,8 @@ def test_publishing_again_changes_nothing(lake: SmallLake) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_a_staged_file_that_is_not_whole_stops_the_run_before_its_commit(
-    lake: SmallLake, damage: str
-) -> None:
+def test_incomplete_staged_file_stops_the_commit(lake: SmallLake, damage: str) -> None:
+    """A missing or truncated staged file stops the run before its commit."""
     lake.sync()
     run = opened(lake)
     change = lake.appended(run, 2 * STEP)
@@ -101,7 +100,8 @@ def test_a_staged_file_that_is_not_whole_stops_the_run_before_its_commit(
     lake.check_exact(STEP)
 
 
-def test_a_failed_run_leaves_a_report_without_secrets_and_nothing_else(lake: SmallLake) -> None:
+def test_failed_run_leaves_only_a_masked_report(lake: SmallLake) -> None:
+    """A failed run leaves only its report, with all secrets masked."""
     lake.sync()
     register_secret("pass-phrase-9")
     run = opened(lake)
@@ -151,7 +151,8 @@ def test_run_that_nobody_can_decide_is_left_to_the_next(
     assert journal_of(lake, run.run_id)["outcome"] == "rolled_back"
 
 
-def test_overwrite_retires_the_files_of_the_table_and_nothing_else(lake: SmallLake) -> None:
+def test_overwrite_retires_only_the_tables_files(lake: SmallLake) -> None:
+    """An overwrite retires the files of its table and nothing else."""
     storage = lake.storage()
     stays = (
         "raw/whole2/a.parquet",
@@ -180,9 +181,10 @@ def test_overwrite_retires_the_files_of_the_table_and_nothing_else(lake: SmallLa
         (None, 99, True),
     ],
 )
-def test_a_run_must_start_from_the_saved_state_unless_it_starts_anew(
+def test_run_must_start_from_saved_state(
     lake: SmallLake, start: str | None, value: int, allowed: bool
 ) -> None:
+    """A run must start from the saved state unless it is a full run."""
     lake.sync()
     run = opened(lake)
     if allowed:
@@ -203,7 +205,8 @@ def test_a_first_run_may_start_where_no_state_is_saved(lake: SmallLake) -> None:
     run.fail(RuntimeError("only looked"))
 
 
-def test_a_malformed_saved_state_stops_the_run_and_frees_the_pipeline(lake: SmallLake) -> None:
+def test_malformed_state_stops_run_and_frees_lock(lake: SmallLake) -> None:
+    """A malformed saved state stops the run and releases the pipeline's lock."""
     lake.sync()
     good = lake.storage().read(LAYOUT.state)
     assert good is not None
@@ -215,7 +218,8 @@ def test_a_malformed_saved_state_stops_the_run_and_frees_the_pipeline(lake: Smal
     lake.check_exact(lake.sync())
 
 
-def test_a_commit_of_a_run_that_was_undone_is_refused_whatever_it_staged(lake: SmallLake) -> None:
+def test_reverted_run_cannot_commit(lake: SmallLake) -> None:
+    """A run that was reverted cannot commit, whatever it staged."""
     run = opened(lake)
     change = lake.appended(run, STEP)
     open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(
@@ -239,7 +243,8 @@ def commit_calls(lake: SmallLake) -> list[str]:
 
 
 @pytest.mark.slow
-def test_an_append_takes_the_same_calls_for_a_table_of_10_files_or_10000(tmp_path: Path) -> None:
+def test_append_calls_are_independent_of_table_size(tmp_path: Path) -> None:
+    """An append makes the same storage calls for a table of 10 files or 10,000."""
     calls = []
     for files in (10, 10_000):
         lake = SmallLake(f"{tmp_path}/{files}", {})
@@ -250,7 +255,8 @@ def test_an_append_takes_the_same_calls_for_a_table_of_10_files_or_10000(tmp_pat
     assert calls[0] == calls[1]
 
 
-def test_an_append_on_s3_takes_the_same_requests_whatever_the_table_holds(s3: S3) -> None:
+def test_append_requests_on_s3_are_independent_of_size(s3: S3) -> None:
+    """An append on S3 makes the same requests, whatever the table holds."""
     requests = []
     for files in (1, 40):
         lake = SmallLake(s3.new_bucket(), s3.storage_options)

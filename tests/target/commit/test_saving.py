@@ -37,7 +37,8 @@ def test_meltanos_flags_say_what_becomes_of_the_saved_state(
     assert saving_under_meltano(environ, arguments) is saving
 
 
-def test_a_merging_run_keeps_the_bookmarks_of_streams_that_it_did_not_send() -> None:
+def test_merged_state_keeps_unsent_bookmarks() -> None:
+    """A merging run keeps the bookmarks of streams that it did not send."""
     saved = {"bookmarks": {"sent": {"v": 1}, "dropped": {"v": 1}, "other": {"v": 1}}, "odd": 1}
     value = {"bookmarks": {"sent": {"v": 2}}}
     merged = {"bookmarks": {"sent": {"v": 2}, "other": {"v": 1}}, "odd": 1}
@@ -47,9 +48,10 @@ def test_a_merging_run_keeps_the_bookmarks_of_streams_that_it_did_not_send() -> 
     assert state_to_save(Saving.KEEP, value, saved, ["sent"]) is None
 
 
-def test_a_run_that_shall_not_save_keeps_the_state_and_one_that_merges_other_streams_bookmarks(
+def test_meltano_flags_keep_or_merge_saved_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Meltano's flags make a run keep the saved state or merge its bookmarks into it."""
     lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
     before = {"a": {"v": 1}, "b": {"v": 1}}
     lake.load(

@@ -32,9 +32,8 @@ def places(folder: Path) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_a_first_and_a_later_run_that_died_are_continued_by_the_bare_url_of_their_state(
-    tmp_path: Path, kind: str
-) -> None:
+def test_dead_runs_resume_by_bare_state_url(tmp_path: Path, kind: str) -> None:
+    """First and later runs that died are resumed by the bare URL of their state."""
     backend, url = places(tmp_path)[kind]
     lake = Lake(tmp_path / "lake", url)
     for expected in (["first", "resume"], ["saved", "resume"]):
@@ -54,9 +53,10 @@ def test_a_first_and_a_later_run_that_died_are_continued_by_the_bare_url_of_thei
     assert lake.checkpoint() is None
 
 
-def test_where_the_lake_can_not_be_reached_the_published_state_is_taken_and_said(
+def test_published_state_is_used_without_the_lake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Where the lake is unreachable, its published state is used and a warning logged."""
     backend, url = places(tmp_path)["sqlite"]
     lake = Lake(tmp_path / "lake", url)
     lake.load(*lake.announced(increment()), state_backend=backend)

@@ -30,7 +30,7 @@ def test_a_table_belongs_to_one_pipeline_and_one_stream(lake: SmallLake) -> None
     lake.check_exact(STEP)
 
 
-def test_of_two_pipelines_that_claim_a_new_table_the_second_is_refused_and_a_failed_claim_falls(
+def test_second_claim_of_a_new_table_is_refused(
     lake: SmallLake,
 ) -> None:
     """The claim is made before the commit; a run that then fails gives it back."""
@@ -69,7 +69,7 @@ def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> No
     run.fail(RuntimeError("refused"))
 
 
-def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
+def test_store_that_loses_claims_fails_the_run(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it would ask forever."""

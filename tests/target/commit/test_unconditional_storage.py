@@ -45,9 +45,10 @@ def load(config: dict[str, Any], *ids: int) -> None:
     TargetSparkLake(config=config).listen(io.BytesIO(lines))
 
 
-def test_such_a_store_is_refused_before_anything_is_staged_and_the_pipeline_is_free_again(
+def test_unconditional_store_refused_before_staging(
     config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A store without conditional writes is refused before staging, and the lock released."""
     with pytest.raises(StorageError, match=r"RUN-053 .*accept_unconditional_storage"):
         load(config, 1)
     storage = Storage(config["bucket"], config["storage_options"])
@@ -74,7 +75,8 @@ def test_who_takes_the_risk_loads_exactly_what_came(config: dict[str, Any], tmp_
     assert spark_lake.command(["recover", "--config", str(path)]) == 0
 
 
-def test_a_store_that_honours_conditions_is_asked_twice_and_keeps_the_lock(s3: S3) -> None:
+def test_conditional_store_is_probed_and_keeps_lock(s3: S3) -> None:
+    """A store with conditional writes is probed with two extra puts and keeps the lock."""
     with running(s3.endpoint) as proxy:
         storage = Storage(s3.new_bucket(), {**s3.storage_options, "endpoint_url": proxy.endpoint})
         lock = take_lock(storage, LAYOUT, 60)

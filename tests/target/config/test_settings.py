@@ -62,7 +62,8 @@ class AnyTarget(Target):
     capabilities: ClassVar = [*PluginCapabilities, *TargetCapabilities]
 
 
-def test_every_setting_is_there_with_its_description_and_the_default_that_the_code_has() -> None:
+def test_settings_match_contract_and_code_defaults() -> None:
+    """Every setting of the contract has a description and the default of the code."""
     assert set(PROPERTIES) == CONTRACT
     assert all(each["description"] for each in PROPERTIES.values())
     settings = TargetSettings.from_config(LEAST)
@@ -97,7 +98,8 @@ def test_every_bad_setting_is_named_at_once() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_an_unknown_setting_is_an_error_with_the_nearest_name_beside_all_other_problems() -> None:
+def test_unknown_setting_suggests_the_nearest_name() -> None:
+    """An unknown setting is reported with the nearest name, beside all other problems."""
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config(
             {"bucket": "lake", "loadmethod": "upsert", "quarantine": 1, "format": "csv"}
@@ -164,9 +166,8 @@ def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
         ),
     ],
 )
-def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(
-    backend: dict[str, object], words: str
-) -> None:
+def test_invalid_state_backend_error_hides_password(backend: dict[str, object], words: str) -> None:
+    """An invalid state backend is a configuration error that shows no password."""
     with pytest.raises(ConfigurationError, match=words) as raised:
         TargetSettings.from_config({**LEAST, "state_backend": backend})
     assert "hunter2" not in str(raised.value)
@@ -189,7 +190,8 @@ def test_number_that_is_none(given: object) -> None:
         TargetSettings.from_config({"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given})
 
 
-def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:
+def test_later_matching_stream_pattern_wins() -> None:
+    """A stream merges the options of all matching patterns, and later patterns win."""
     options = {
         "public-*": {"load_method": "overwrite", "key_properties": ["id"]},
         "*orders": {"path": "o"},
@@ -229,7 +231,8 @@ def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_bad_receivers_are_named_at_once_and_nothing_of_their_urls_is_shown() -> None:
+def test_invalid_receivers_are_reported_without_urls() -> None:
+    """All invalid receivers are reported at once, without any part of their URLs."""
     urls = [
         "ftp://h/hunter2",
         "https:///hunter2",
@@ -347,6 +350,7 @@ def test_a_state_id_suffix_of_the_meltano_environment_counts(tmp_path) -> None:
     assert pipeline_under_meltano(environ, []) == "dev.tap-spark-jdbc-to-target-spark-lake.blue-1"
 
 
-def test_a_config_without_pipeline_takes_the_default_and_one_with_it_keeps_its_own() -> None:
+def test_pipeline_defaults_unless_configured() -> None:
+    """A config without a pipeline takes the default; a configured one is kept."""
     assert TargetSettings.from_config({"bucket": "b"}, default_pipeline="d").pipeline == "d"
     assert TargetSettings.from_config(LEAST, default_pipeline="d").pipeline == "p"

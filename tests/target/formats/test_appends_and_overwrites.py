@@ -24,7 +24,8 @@ def lake(spark, tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_append_only_keeps_every_run_and_overwrite_has_only_the_last(lake: Lake) -> None:
+def test_append_only_keeps_runs_overwrite_keeps_last(lake: Lake) -> None:
+    """Append-only tables keep every run, and overwritten ones only the last."""
     for n in (1, 2):
         lake.load(
             schema("log", ID),
@@ -36,7 +37,8 @@ def test_append_only_keeps_every_run_and_overwrite_has_only_the_last(lake: Lake)
     assert not any("staging" in path for path in lake.files())
 
 
-def test_an_overwrite_without_records_leaves_an_empty_table_with_its_columns(lake: Lake) -> None:
+def test_overwrite_without_records_empties_the_table(lake: Lake) -> None:
+    """An overwrite without records leaves an empty table with its columns."""
     lake.load(schema("dim", ID, **FULL), record("dim", id=1))
     lake.load(schema("dim", ID, **FULL), state(x=1))
     assert lake.rows("dim") == []
@@ -56,7 +58,7 @@ def test_an_overwrite_without_records_leaves_an_empty_table_with_its_columns(lak
         ("append-only", "overwrite", None, "FULL_TABLE", 2),
     ],
 )
-def test_the_load_method_is_decided_by_option_then_annotation_then_a_whole_table_then_setting(
+def test_load_method_precedence(
     lake: Lake,
     option: str | None,
     annotation: str | None,
@@ -64,6 +66,7 @@ def test_the_load_method_is_decided_by_option_then_annotation_then_a_whole_table
     method: str | None,
     kept: int,
 ) -> None:
+    """An option overrides the annotation, then a full table, then the setting."""
     annotations = {"x-load-method": annotation, "x-replication-method": method}
     settings = {
         "load_method": setting,
@@ -78,9 +81,10 @@ def test_the_load_method_is_decided_by_option_then_annotation_then_a_whole_table
     assert len(lake.rows("s")) == kept
 
 
-def test_a_setting_leaves_no_deleted_row_in_a_table_that_comes_whole_and_says_once_where_it_did(
+def test_setting_cannot_append_to_a_full_table(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A full table is overwritten despite the setting, with one warning at the change."""
     whole = schema("s", ID, ("id",), **FULL)
     followed = schema("s", ID, ("id",), **{"x-load-method": "append-only"})
     lake.load(followed, record("s", id=1), load_method="append-only")
@@ -95,7 +99,8 @@ def test_a_setting_leaves_no_deleted_row_in_a_table_that_comes_whole_and_says_on
     assert lake.rows("k", "id") == [(1,)]
 
 
-def test_an_overwrite_by_a_delta_is_refused_before_anything_changes(lake: Lake) -> None:
+def test_overwrite_by_a_delta_is_refused(lake: Lake) -> None:
+    """An overwrite by a delta is refused before anything changes."""
     lake.load(schema("s", ID, **FULL), record("s", id=1))
     before = lake.files()
     delta = {"x-replication-method": "INCREMENTAL", "x-extent": "delta"}

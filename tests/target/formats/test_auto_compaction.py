@@ -37,9 +37,10 @@ INT = {"type": ["integer", "null"]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 3), (DELTA, 0)])
-def test_50_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
+def test_fifty_runs_leave_few_files_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str, folders: int
 ) -> None:
+    """50 runs of one row each leave few files, with all rows in order."""
     many, runs = 20, 50
     monkeypatch.setattr(compaction_plan, "MANY", many)
     lake = Fed(f"{tmp_path}/lake", tmp_path, table_format, folders=folders)
@@ -63,9 +64,8 @@ def test_a_run_that_has_nothing_to_join_makes_no_call_for_it(tmp_path: Path) -> 
     assert calls[0] == calls[1]
 
 
-def test_small_files_that_cannot_be_joined_are_looked_at_only_once_as_many_more_have_come(
-    tmp_path: Path, few: int
-) -> None:
+def test_unjoinable_small_files_are_rarely_checked(tmp_path: Path, few: int) -> None:
+    """Small files that cannot be joined are checked again only after as many new ones."""
     lake = Fed(f"{tmp_path}/lake", tmp_path, folders=1000)
     looks = []
     for _ in range(4 * few):
@@ -77,9 +77,7 @@ def test_small_files_that_cannot_be_joined_are_looked_at_only_once_as_many_more_
     assert len(lake.paths()) == 4 * few
 
 
-def test_a_table_that_was_never_counted_is_counted_once_and_joined(
-    tmp_path: Path, few: int
-) -> None:
+def test_table_never_counted_is_counted_once(tmp_path: Path, few: int) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path, auto_compact=False)
     for _ in range(few + 1):
         lake.sync()
@@ -119,9 +117,10 @@ def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", [PARQUET, DELTA, ICEBERG])
-def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none_of_the_others(
+def test_limited_join_takes_the_oldest_files_first(
     tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
 ) -> None:
+    """A run with a size limit joins the oldest small files and loses no other."""
     lake = Fed(f"{tmp_path}/lake", tmp_path, table_format)
     for _ in range(few + 1):
         lake.sync()
@@ -135,7 +134,8 @@ def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none
     assert len(lake.paths()) == lake.record().small_files == few + 1 - 3 + 1 + 1
 
 
-def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64() -> None:
+def test_auto_compact_defaults_and_thresholds() -> None:
+    """Delta tables are compacted by default, once they have more than 64 small files."""
     told = {"bucket": "b", "pipeline": "p"}
     assert [
         TargetSettings.from_config({**told, "format": each}).joins_small_files
@@ -156,9 +156,8 @@ def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64(
 
 
 @pytest.mark.slow
-def test_a_table_with_many_small_files_is_named_by_status_and_one_run_with_the_setting_joins_them(
-    tmp_path: Path, capsys: Any
-) -> None:
+def test_status_reports_small_files_until_joined(tmp_path: Path, capsys: Any) -> None:
+    """`status` reports a table's many small files, and one run with the setting joins them."""
     lake = Fed(f"{tmp_path}/lake", tmp_path, auto_compact=False)
     for _ in range(MANY + 1):
         lake.sync()
@@ -189,9 +188,10 @@ def test_a_table_on_s3_has_its_small_files_joined(s3: S3, tmp_path: Path, few: i
     assert lake.ids() == list(range(1, few + 3))
 
 
-def test_current_rows_and_their_history_stay_exact_while_runs_join_their_files(
+def test_current_rows_and_history_survive_auto_compact(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Current rows and their history stay exact while runs join their files."""
     monkeypatch.setattr(compaction_plan, "MANY", 1)
     lake = Lake(tmp_path / "lake")
     message = schema("s", {"id": INT, "note": INT}, ("id",))

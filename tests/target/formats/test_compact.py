@@ -28,7 +28,8 @@ INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
 
 
-def test_small_neighbours_become_one_file_and_all_rows_keep_their_order(tmp_path: Path) -> None:
+def test_small_neighbours_are_joined_in_order(tmp_path: Path) -> None:
+    """Small neighbouring files become one file, and all rows keep their order."""
     tables = Tables(tmp_path)
     tables.publish(known(), rows(5, 1), rows(4))
     tables.publish(known(), rows(9))
@@ -46,9 +47,10 @@ def test_small_neighbours_become_one_file_and_all_rows_keep_their_order(tmp_path
     assert tables.ids()[-1] == 6
 
 
-def test_many_small_files_become_files_of_the_size_aimed_at_and_a_second_compaction_does_nothing(
+def test_small_files_reach_target_size_once(
     tmp_path: Path,
 ) -> None:
+    """Small files become files of the target size; a second compaction does nothing."""
     tables = Tables(tmp_path)
     tables.publish(known(), *(rows(*range(10 * n, 10 * n + 10), size=12_000) for n in range(40)))
     (done,) = tables.compact()
@@ -92,7 +94,8 @@ def test_an_empty_table_keeps_its_columns(tmp_path: Path) -> None:
     assert pq.read_schema(file).names == ["id", "note"]
 
 
-def test_the_history_is_compacted_too_and_the_stream_can_be_chosen(tmp_path: Path) -> None:
+def test_history_is_compacted_and_stream_is_selectable(tmp_path: Path) -> None:
+    """The history is compacted too, and the stream can be selected."""
     tables = Tables(tmp_path)
     for n in range(3):
         tables.publish(known(method="append-dedup", key_properties=("id",)), rows(n))
@@ -127,9 +130,10 @@ def test_files_stay_in_their_hive_folders(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
 @pytest.mark.parametrize("key", [("id",), ("id", "day"), ()])
-def test_files_of_other_folders_are_jumped_over_in_every_kind_of_table(
+def test_partitions_are_compacted_separately(
     tmp_path: Path, method: str, key: tuple[str, ...]
 ) -> None:
+    """Files of each partition are joined across the files of others, in every kind of table."""
     tables = Tables(tmp_path)
     record = known(method=method, key_properties=key, columns={**COLUMNS, "day": "string"})
     for n in range(6):
@@ -141,9 +145,10 @@ def test_files_of_other_folders_are_jumped_over_in_every_kind_of_table(
     assert len(tables.files()) == 2
 
 
-def test_files_that_lack_columns_get_them_and_one_that_has_unknown_ones_is_refused(
+def test_compact_adds_missing_columns_refuses_unknown(
     tmp_path: Path,
 ) -> None:
+    """Files that lack columns get them; a file with an unknown column is refused."""
     tables = Tables(tmp_path)
     columns = {"id": "bigint", "point": "struct<x:bigint,y:bigint>"}
     older = pa.table({"id": pa.array([1], pa.int32())})
@@ -193,9 +198,8 @@ def latest(lake: Lake, capsys: Any) -> list[tuple[Any, ...]]:
         )
 
 
-def test_the_last_received_row_wins_in_the_view_and_in_an_upsert_after_a_compaction(
-    spark: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_last_received_row_wins_after_compaction(spark: Any, tmp_path: Path, capsys: Any) -> None:
+    """After a compaction, the last received row still wins in views and upserts."""
     lake = Lake(tmp_path / "lake")
     message = schema("s", {"id": INT, "note": TEXT, "ballast": TEXT}, ("id",))
     for each in RUNS:

@@ -36,9 +36,8 @@ def answer(capsys: Any, lake: SmallLake, *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_command_is_a_run_without_records_and_the_state_stays(
-    lake: SmallLake, capsys: Any
-) -> None:
+def test_compact_is_a_run_that_keeps_the_state(lake: SmallLake, capsys: Any) -> None:
+    """`compact` is a run without records that keeps the state."""
     lake.sync()
     lake.sync()
     state = answer(capsys, lake, "state", "show")
@@ -62,9 +61,8 @@ def test_the_command_is_a_run_without_records_and_the_state_stays(
     lake.check_exact(lake.sync())
 
 
-def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(
-    lake: SmallLake, capsys: Any
-) -> None:
+def test_compact_fails_at_once_on_a_locked_pipeline(lake: SmallLake, capsys: Any) -> None:
+    """A compaction does not wait for a running load; it fails at once."""
     lake.sync()
     run = open_run(lake.storage(), NUMBERS, lock_ttl_seconds=NO_BEATS)
     with pytest.raises(LockedError, match=rf"LAKE-060 .*{run.run_id}"):

@@ -61,9 +61,10 @@ def test_each_run_is_one_version_that_names_it(lake: DeltaLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_new_columns_and_the_rows_that_have_them_come_in_one_version_and_no_file_is_written_anew(
+def test_new_columns_and_rows_share_one_version(
     lake: DeltaLake,
 ) -> None:
+    """New columns and their rows are committed in one version; no file is rewritten."""
     lake.load(items(), item(1, "a"))
     assert lake.table("s").protocol().min_reader_version == 1
     wider = items(properties={**ITEM, "moment": NAIVE})
@@ -81,9 +82,8 @@ def test_new_columns_and_the_rows_that_have_them_come_in_one_version_and_no_file
     assert actions(lake, 1, "metaData")[0]["id"] == actions(lake, 0, "metaData")[0]["id"]
 
 
-def test_a_wider_type_comes_with_its_rewritten_files_in_one_version(
-    spark: object, lake: DeltaLake
-) -> None:
+def test_wider_type_and_rewrites_share_one_version(spark: object, lake: DeltaLake) -> None:
+    """A wider type and its rewritten files are committed in one version."""
     narrow, wide = ({**INT, "x-sql-datatype": name} for name in ("INTEGER", "BIGINT"))
     lake.load(items(properties={"id": INT, "n": narrow}), record("s", id=1, n=1))
     lake.load(
@@ -94,9 +94,8 @@ def test_a_wider_type_comes_with_its_rewritten_files_in_one_version(
     assert lake.rows("s", "id, n, new") == [(1, 1, None), (2, 1 << 40, 1)]
 
 
-def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(
-    spark: object, lake: DeltaLake
-) -> None:
+def test_log_statistics_allow_file_pruning(spark: object, lake: DeltaLake) -> None:
+    """The log's statistics allow file pruning, and Polars finds all rows."""
     amount = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,3)"}
     tiny = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,10)"}
     day = {"type": ["string", "null"], "format": "date"}
@@ -170,7 +169,8 @@ def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
-def test_the_log_gets_checkpoints_and_readers_need_not_its_beginning(lake: DeltaLake) -> None:
+def test_log_checkpoints_replace_early_log_entries(lake: DeltaLake) -> None:
+    """The log gets checkpoints, so readers do not need its first entries."""
     for id in range(11):
         lake.load(items(), item(id, "a"))
     log = lake.folder / "raw/s/_delta_log"
@@ -295,7 +295,8 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(
     assert len(lake.rows("s__history")) == len(history) + 2
 
 
-def test_a_conversion_of_what_is_not_there_or_held_is_one_clear_line(lake: DeltaLake) -> None:
+def test_converting_an_unknown_stream_is_a_clear_error(lake: DeltaLake) -> None:
+    """Converting an unknown stream is a clear one-line error."""
     lake.load(items("upsert"), item(1, "a"))
     with pytest.raises(ConfigurationError, match=r"LAKE-054 .*test.*t"):
         convert(lake, "--stream", "t")

@@ -86,7 +86,8 @@ def polars_rows(lake: CompactedLake, **options: Any) -> list[tuple]:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: CompactedLake) -> None:
+def test_delta_compaction_is_one_unchanged_version(lake: CompactedLake) -> None:
+    """A Delta table is compacted in one version that changes no row."""
     lake.load(items("overwrite"), item(0, "replaced"))
     lake.load(items("overwrite"), item(0, "a"))
     for id in range(1, 4):
@@ -126,9 +127,8 @@ def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: Com
     assert polars_rows(lake) == [*before, (9, "c")]
 
 
-def test_files_of_a_delta_table_that_lack_columns_or_are_of_other_programs_are_joined(
-    spark: Any, lake: CompactedLake
-) -> None:
+def test_foreign_and_narrow_delta_files_are_joined(spark: Any, lake: CompactedLake) -> None:
+    """Delta files that lack columns, or come from other programs, are joined."""
     lake.load(
         items(properties={**ITEM, "more": {"type": "object", "properties": {"x": INT}}}),
         item(1, "a"),
@@ -154,7 +154,8 @@ def test_files_of_a_delta_table_that_lack_columns_or_are_of_other_programs_are_j
     assert pq.read_schema(joined).names == [each.name for each in lake.table("s").schema().fields]
 
 
-def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_path: Path) -> None:
+def test_foreign_encodings_are_joined_exactly(tmp_path: Path) -> None:
+    """Values in other programs' encodings are joined exactly."""
     columns = columns_from_text(
         {
             "id": "bigint",
@@ -198,7 +199,8 @@ def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_p
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: CompactedLake) -> None:
+def test_delta_files_are_joined_within_partitions(lake: CompactedLake) -> None:
+    """Files of a Delta table are joined only within their partitions."""
     texts, options = ["a/b=c %é", "DE", None], {"stream_options": {"s": {"partition_by": ["name"]}}}
     for id in range(3):
         lake.load(schema("s", ITEM), *(record("s", id=id, name=text) for text in texts), **options)
@@ -246,9 +248,8 @@ def test_folders_of_two_spellings_are_joined_apart() -> None:
     assert [join.is_ordered_by_name for join in joins] == [False, False]
 
 
-def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(
-    spark: Any, lake: CompactedLake
-) -> None:
+def test_upsert_works_on_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:
+    """An upsert finds the last received rows of a compacted Delta table."""
     for id, name in ((1, "z"), (2, "z"), (1, "b"), (2, "a")):
         lake.load(items(), item(id, name))
     assert lake.compact()
@@ -260,9 +261,10 @@ def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(
+def test_compact_skips_unsupported_delta_tables(
     lake: CompactedLake,
 ) -> None:
+    """A Delta table that compact cannot preserve is left unchanged."""
     for id in range(2):
         lake.load(items(), item(id, "a"))
     lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
@@ -291,9 +293,10 @@ def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_column_that_someone_else_gave_a_delta_table_keeps_its_values_in_a_compaction(
+def test_compaction_keeps_foreign_delta_column_values(
     lake: CompactedLake,
 ) -> None:
+    """A compaction keeps the values of a column that another program added."""
     lake.load(items(), item(1, "a"))
     theirs = pa.table({"id": [2], "name": ["b"], "theirs": [2]})
     write_deltalake(lake.table("s"), theirs, mode="append", schema_mode="merge")

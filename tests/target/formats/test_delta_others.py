@@ -84,9 +84,8 @@ def test_a_column_that_someone_else_added_stays_with_its_values(
 
 
 @pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert"])
-def test_null_in_a_column_that_someone_made_not_null_fails_by_name_before_anything_is_written(
-    spark: object, lake: DeltaLake, method: str
-) -> None:
+def test_null_in_foreign_not_null_column_fails(spark: object, lake: DeltaLake, method: str) -> None:
+    """A null in a column that others made NOT NULL fails before anything is written."""
     lake.load(items(method), item(1, "a"))
     rewrite_schema(lake, not_null("name"))
     before, version = lake.files(), lake.table("s").version()
@@ -146,7 +145,8 @@ def test_what_columns_ask_of_their_writers_is_refused_by_name(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: DeltaLake) -> None:
+def test_constraint_outside_the_protocol_is_refused(lake: DeltaLake) -> None:
+    """A constraint is refused even where the protocol does not list the feature."""
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda _: None, configuration={"delta.constraints.positive": "id > 0"})
     with pytest.raises(StorageError, match=r"LAKE-081 .*delta\.constraints\.positive"):
@@ -154,7 +154,8 @@ def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: 
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_column_of_a_type_that_no_lake_column_has_is_refused_by_name(lake: DeltaLake) -> None:
+def test_foreign_column_of_unknown_type_is_refused(lake: DeltaLake) -> None:
+    """A foreign column of a type that the lake does not support is refused by name."""
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
     with pytest.raises(SchemaError, match=r"LAKE-081 .*theirs"):
@@ -163,7 +164,8 @@ def test_a_column_of_a_type_that_no_lake_column_has_is_refused_by_name(lake: Del
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_column_that_the_stream_gets_too_is_one_column_or_refused(lake: DeltaLake) -> None:
+def test_foreign_column_is_merged_or_refused(lake: DeltaLake) -> None:
+    """A foreign column that the stream also gets becomes one column, or is refused."""
     lake.load(items(), item(1, "a"))
     give_column(lake)
     lake.load(items(properties={**ITEM, "theirs": TEXT}), record("s", id=2, theirs="ours"))
@@ -195,9 +197,8 @@ def test_a_type_that_someone_else_changed_holds_the_rows_of_both(
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_after_a_restore_by_someone_else_the_table_goes_on_from_there(
-    spark: object, lake: DeltaLake, method: str
-) -> None:
+def test_table_continues_after_foreign_restore(spark: object, lake: DeltaLake, method: str) -> None:
+    """After another program's RESTORE, the next run continues from that version."""
     lake.load(items(method), item(1, "a"))
     lake.load(items(method, {**ITEM, "new": INT}), record("s", id=2, name="b", new=2))
     lake.load(items(method, {**ITEM, "new": INT}), record("s", id=1, name="c", new=3))
@@ -224,9 +225,8 @@ def test_members_of_an_object_that_someone_else_added_stay(
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("mode", ["freeze", "discard"])
-def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(
-    lake: DeltaLake, mode: str
-) -> None:
+def test_foreign_column_is_no_schema_change(lake: DeltaLake, mode: str) -> None:
+    """A column that others added is not a schema change of the stream."""
     lake.load(items(), item(1, "a"))
     give_column(lake)
     for id in (2, 3):
@@ -235,9 +235,10 @@ def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(
+def test_batch_file_is_adopted_beside_foreign_columns(
     lake: DeltaLake,
 ) -> None:
+    """A batch file of the stream's columns is adopted even beside foreign columns."""
     tap = BatchRun(lake.folder)
     for id in range(3):
         batch = tap.parquet("s", pa.table({"id": pa.array([id], pa.int64()), "name": ["a"]}))
@@ -257,9 +258,10 @@ def panic(*_: object, **__: object) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
+def test_delta_panic_after_commit_is_a_warning(
     lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A delta-rs panic after the commit is only a warning, but a signal is still raised."""
     lake.load(items(), item(1, "a"))
     storage = Storage(str(lake.folder))
     monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
@@ -284,9 +286,10 @@ def raising(stop: type[BaseException]) -> Any:
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("call", ["__init__", "protocol", "get_add_actions"])
-def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
+def test_delta_panic_while_reading_is_one_error(
     lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
+    """A delta-rs panic while reading a log is a one-line error."""
     lake.load(items(), item(1, "a"))
     with monkeypatch.context() as patched:
         patched.setattr(DeltaTable, call, panic)
@@ -296,9 +299,10 @@ def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
     assert lake.rows("s", "id") == [(1,), (3,)]
 
 
-def test_a_commit_that_was_never_made_is_taken_back_without_its_joined_files(
+def test_reverting_an_unmade_join_keeps_the_files(
     tmp_path: Path,
 ) -> None:
+    """Reverting a commit that was never made keeps the table's files."""
     # What it would have joined is removed with it: the small files stay the table's.
     write_deltalake(str(tmp_path / "raw/s"), pa.table({"id": [1]}))
     storage = Storage(str(tmp_path))

@@ -47,9 +47,10 @@ def fields(lake: DeltaLake) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_folders_of_times_are_columns_to_readers_of_delta_and_none_of_the_stream(
+def test_time_folders_are_columns_for_delta_readers(
     lake: DeltaLake,
 ) -> None:
+    """Time folders are columns to Delta readers, but not columns of the stream."""
     first = [at(1, "0001-01-01T00:30:00Z"), at(2, "9999-12-31T23:59:59Z"), at(3, None)]
     load(lake, UNITS, *first, properties=TIMED)
     load(lake, UNITS, at(4, "2026-11-21T23:30:00-01:00"), properties=TIMED)
@@ -121,9 +122,8 @@ def compacted(lake: DeltaLake) -> tuple[CompactedTable, ...]:
     )
 
 
-def test_a_merge_moves_a_row_to_the_delta_partition_of_its_new_day(
-    spark: object, lake: DeltaLake
-) -> None:
+def test_merge_moves_row_to_partition_of_its_new_day(spark: object, lake: DeltaLake) -> None:
+    """A merge moves a row to the Delta partition of its new day."""
     night, morning = "2026-11-21T23:59:59Z", "2026-11-22T00:00:00Z"
     load(
         lake,
@@ -154,7 +154,8 @@ def test_a_merge_moves_a_row_to_the_delta_partition_of_its_new_day(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_table_with_folders_of_times_is_converted_where_it_lies(lake: DeltaLake) -> None:
+def test_time_partitioned_table_is_converted_in_place(lake: DeltaLake) -> None:
+    """A time-partitioned table is converted in place."""
     rows = [at(1, "0999-11-21T10:00:00Z"), at(2, "2026-11-21T10:00:00Z"), at(3, None)]
     load(Lake(lake.folder), ["year(t)", "day(t)"], *rows, properties=TIMED)
     convert(lake)

@@ -77,9 +77,10 @@ def test_without_hard_delete_they_are_marked_and_keep_their_mark(lake: Lake) -> 
     assert lake.rows("s", MARKED) == [(0, "b", False), *((id, "a", id == 1) for id in range(1, 10))]
 
 
-def test_a_row_of_this_run_stays_until_the_next_one_and_a_late_older_one_counts_as_seen(
+def test_new_row_is_kept_and_late_row_counts_as_seen(
     lake: Lake,
 ) -> None:
+    """A row of this run is kept until the next one, and a late older row counts as seen."""
     lake.load(items(), *(item(id, 5) for id in range(10)))
     lake.load(
         items(),
@@ -93,7 +94,8 @@ def test_a_row_of_this_run_stays_until_the_next_one_and_a_late_older_one_counts_
     assert lake.rows("s", "id") == [(id,) for id in range(10) if id != 3]
 
 
-def test_a_run_that_would_delete_more_than_allowed_fails_before_its_commit(lake: Lake) -> None:
+def test_too_many_deletes_fail_before_commit(lake: Lake) -> None:
+    """A run that would delete more rows than allowed fails before its commit."""
     lake.load(
         items(), *map(item, range(10)), {"type": "STATE", "value": {"at": 1}}, hard_delete=True
     )
@@ -170,7 +172,9 @@ def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
     assert lake.rows("s", "n") == [(n,) for n in range(1, 10)]
 
 
-def test_keys_fit_a_table_whose_key_was_widened_before_or_is_by_this_run(lake: Lake) -> None:
+def test_present_keys_match_a_widened_key(lake: Lake) -> None:
+    """Keys match a table whose key was widened earlier or by this run."""
+
     def load(kind: str, *ids: int, there: range | None = None) -> None:
         message = schema(
             "s", {"id": {**INT, "x-sql-datatype": kind}}, ("id",), **{"x-load-method": "upsert"}
@@ -209,9 +213,10 @@ def test_the_history_of_append_dedup_keeps_every_version(lake: Lake) -> None:
     )
 
 
-def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_once(
+def test_combined_deletes_remove_each_row_once(
     lake: Lake,
 ) -> None:
+    """Combined with stale rows, versions and deleted records, each row is deleted once."""
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     lake.load(full, *map(item, range(10)))
     # What a full run did not send goes anyhow, and is not a detected delete.
@@ -229,7 +234,8 @@ def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_onc
     ]
 
 
-def test_a_table_that_held_every_version_loses_a_key_with_all_of_its_rows(lake: Lake) -> None:
+def test_append_only_table_loses_all_rows_of_a_key(lake: Lake) -> None:
+    """A former append-only table loses a deleted key with all its rows."""
     lake.load(
         items("append-only"),
         *map(item, range(10)),
@@ -295,9 +301,10 @@ def test_the_same_schema_again_changes_nothing(lake: Lake) -> None:
         ),
     ],
 )
-def test_keys_that_can_not_be_of_use_are_refused_and_change_nothing(
+def test_unusable_keys_are_refused(
     lake: Lake, messages: list[dict], error: type[Exception], text: str
 ) -> None:
+    """Keys that cannot be used are refused and change nothing."""
     with pytest.raises(error, match=text):
         lake.load(*messages, item(1))
     assert lake.files() == []
@@ -310,9 +317,10 @@ def test_overwrite_needs_no_keys_and_says_so(lake: Lake, caplog: pytest.LogCaptu
     assert "its keys are ignored: load_method overwrite" in caplog.text
 
 
-def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_them_all_anew(
+def test_tap_death_while_sending_keys_deletes_nothing(
     lake: Lake, checkpoints_at_once: None
 ) -> None:
+    """A tap that dies while sending keys deletes nothing; the next one resends them all."""
     lake.load(items(), *map(item, range(10)), hard_delete=True)
     state = {"type": "STATE", "value": {"bookmarks": {"s": 1}}}
     other = schema("other", {"id": INT})

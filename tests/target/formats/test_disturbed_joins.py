@@ -27,9 +27,10 @@ FAULTS = (FAIL_AFTER, DIE_BEFORE)
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 2), (DELTA, 0)])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats_nothing(
+def test_storage_fault_in_a_join_keeps_rows_exact(
     tmp_path: Path, few: int, table_format: str, folders: int, fault: str
 ) -> None:
+    """A fault at any storage call of a joining run loses and repeats no row."""
     first = Fed(f"{tmp_path}/first", tmp_path, table_format, folders=folders)
     for _ in range(few + 1):
         first.sync()
@@ -64,9 +65,8 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
 
 
 @pytest.mark.slow
-def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_files(
-    tmp_path: Path, few: int
-) -> None:
+def test_delta_reader_sees_each_row_once_during_join(tmp_path: Path, few: int) -> None:
+    """A reader of a Delta table sees each row once while a run joins its files."""
     lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
     for _ in range(few + 1):
         lake.sync()

@@ -122,9 +122,8 @@ def test_the_last_received_wins_across_schemas_of_one_run(
         assert len(seen("s__history")[1]) == 36
 
 
-def test_marks_get_a_column_once_there_are_any_and_files_that_stay_have_it_too(
-    lake: Lake, seen
-) -> None:
+def test_delete_marks_add_a_column_to_all_files(lake: Lake, seen) -> None:
+    """The first delete mark adds its column, to unchanged files too."""
     options = {"add_record_metadata": False}
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(2)), **options)
     lake.load(
@@ -150,9 +149,8 @@ def test_marks_get_a_column_once_there_are_any_and_files_that_stay_have_it_too(
         assert {each["a"] for each in seen()[1] if each["id"] == 101} == {mode}
 
 
-def test_a_table_of_every_version_becomes_one_of_current_rows_while_its_schema_moves(
-    lake: Lake, seen
-) -> None:
+def test_append_only_becomes_merged_as_schema_evolves(lake: Lake, seen) -> None:
+    """An append-only table becomes one of current rows while its schema evolves."""
     lake.load(items("append-only", id=INT, a=INT), row(id=1, a=1), row(id=1, a=2), row(id=2, a=1))
     lake.load(items("append-dedup", id=INT, a=BIGINT, b=TEXT), row(id=2, a=2**40, b="x"))
     assert seen()[1] == [{"id": 1, "a": 2, "b": None}, {"id": 2, "a": 2**40, "b": "x"}]
@@ -163,7 +161,7 @@ def test_a_table_of_every_version_becomes_one_of_current_rows_while_its_schema_m
     assert [each["id"] for each in history] == [2, 4]
 
 
-def test_a_new_column_is_put_behind_files_in_which_no_row_changes(lake: Lake) -> None:
+def test_new_column_is_added_to_unchanged_files(lake: Lake) -> None:
     """What is not decoded need not be readable: only the footer is."""
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(10)))
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(100, 110)))
@@ -188,7 +186,7 @@ def test_a_new_column_is_put_behind_files_in_which_no_row_changes(lake: Lake) ->
     ]
 
 
-def test_what_was_received_last_is_still_known_after_the_columns_changed(lake: Lake, seen) -> None:
+def test_last_received_row_survives_column_changes(lake: Lake, seen) -> None:
     """Files that were brought to the new columns have new names.
 
     Their rows stay older than those of the run.

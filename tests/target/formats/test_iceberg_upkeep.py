@@ -64,9 +64,10 @@ def test_tables_of_other_formats_are_converted_where_they_lie(lake: IcebergLake,
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_compact_is_one_snapshot_and_the_readers_of_former_ones_are_undisturbed(
+def test_compact_is_one_snapshot_and_keeps_older_ones(
     lake: IcebergLake,
 ) -> None:
+    """A compaction is one snapshot, and earlier snapshots stay readable."""
     for id in range(4):
         lake.load(items(), item(id, "a"))
     first = lake.table("s").metadata.snapshots[1].snapshot_id
@@ -112,9 +113,10 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
-def test_vacuum_removes_metadata_of_commits_that_never_were_a_day_after_everything_else(
+def test_vacuum_removes_orphaned_metadata_a_day_later(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Vacuum removes the metadata of failed commits, a day later than other files."""
     lake.load(items(), item(1, "a"))
     commits, refusals = SqlCatalog.commit_table, iter([OSError("lost")])
 

@@ -62,7 +62,8 @@ def kept(lake: Lake, columns: str, *, marked: bool = False) -> list[tuple[Any, .
 
 # What a log of files is to a merge, one of the two says for both.
 @pytest.mark.parametrize(("lake", "hard"), [("parquet", True), ("delta", False)], indirect=["lake"])
-def test_a_value_that_the_log_leaves_out_is_that_of_the_row_before(lake: Lake, hard: bool) -> None:
+def test_omitted_log_value_is_taken_from_previous_row(lake: Lake, hard: bool) -> None:
+    """A value that the log omits is taken from the previous row."""
     first = [row(None, id=key, note="first", body=f"body {key}") for key in range(1, 8)]
     lake.load(changes("full"), *first, hard_delete=hard)
     lake.load(
@@ -126,7 +127,8 @@ def test_a_table_that_is_read_anew_holds_what_the_source_holds(lake: Lake) -> No
     assert kept(lake, "id") == [(4,)]
 
 
-def test_truncate_ends_what_came_before_it_in_the_run_and_in_the_table(lake: Lake) -> None:
+def test_truncate_deletes_all_earlier_rows(lake: Lake) -> None:
+    """TRUNCATE deletes all earlier rows, of the run and of the table."""
     lake.load(changes("full"), row(None, id=1, note="a", body=None), hard_delete=True)
     after = {**row(30, id=3, note="after", body=None), "version": 20}
     truncate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 20}
@@ -141,7 +143,7 @@ def test_truncate_ends_what_came_before_it_in_the_run_and_in_the_table(lake: Lak
     assert lake.rows("s", "id, note") == [(3, "later"), (4, "new")]
 
 
-def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake) -> None:
+def test_meltano_postgres_log_messages_are_loaded(lake: Lake) -> None:
     """Those of three runs of MeltanoLabs' tap-postgres, recorded: its key of replication is the
     place in the log.
     """

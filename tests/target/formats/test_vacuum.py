@@ -135,7 +135,7 @@ def test_a_reader_of_a_kept_version_goes_on(lake: VacuumedLake) -> None:
     assert lake.rows("s", "name") == [("c",)]
 
 
-def test_a_file_that_an_old_transaction_replaced_late_is_kept_for_its_readers(
+def test_late_replaced_file_is_kept_for_readers(
     lake: VacuumedLake,
 ) -> None:
     """A run that commits, dies, and is published days later replaces its files only then."""
@@ -216,9 +216,10 @@ def test_forgotten_files_go_where_they_are_ours(
     assert lake.rows("s", "id, name") == [(1, "b")]
 
 
-def test_where_the_log_does_not_reach_back_only_its_own_tombstones_count(
+def test_truncated_log_counts_only_its_tombstones(
     lake: VacuumedLake,
 ) -> None:
+    """Where the log was truncated, only the tombstones it still has count."""
     for number in range(3):
         lake.overwrite((1, f"a{number}"))
     lake.table("s").create_checkpoint()
@@ -342,9 +343,10 @@ def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chose
     ]
 
 
-def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_continued(
+def test_vacuum_refused_while_locked_or_resumable(
     lake: VacuumedLake,
 ) -> None:
+    """Vacuum is refused while a run holds the pipeline or a dead one can be resumed."""
     body = [
         ITEMS,
         record("s", id=1, name="a"),

@@ -94,9 +94,10 @@ OUTSIDE = {
 }
 
 
-def test_a_file_outside_of_the_batch_roots_is_refused_by_name_and_never_read(
+def test_file_outside_batch_roots_is_refused_unread(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A file outside the batch roots is refused by name and never read."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     hidden = [tmp_path / "secret.txt", tmp_path / "lake-more/secret.txt"]
@@ -139,9 +140,8 @@ def test_another_bucket_in_the_tap_s_config_is_named_as_such(lake: Lake, tmp_pat
             lake.load(S, naming(url), state(s=1))
 
 
-def test_batch_roots_say_which_places_count_and_the_bucket_is_one_only_where_it_is_named(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_bucket_is_a_batch_root_only_if_listed(lake: Lake, tmp_path: Path) -> None:
+    """Only the listed batch roots count, and the bucket only if it is among them."""
     (tmp_path / "real").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "real")
     for number, path in enumerate((tmp_path / "real/a 1%.jsonl", lake.folder / "in.jsonl"), 1):
@@ -160,7 +160,8 @@ def test_batch_roots_say_which_places_count_and_the_bucket_is_one_only_where_it_
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-def test_what_is_no_plain_file_is_refused_and_nobody_waits_for_it(lake: Lake, kind: str) -> None:
+def test_non_regular_batch_file_is_refused_at_once(lake: Lake, kind: str) -> None:
+    """A folder or a pipe in place of a batch file is refused without waiting for it."""
     place = lake.folder / "in"
     place.mkdir() if kind == "folder" else os.mkfifo(place)
     with pytest.raises(ProtocolError, match="LAKE-012"):
@@ -179,7 +180,8 @@ def test_what_is_no_plain_file_is_refused_and_nobody_waits_for_it(lake: Lake, ki
         "file://host/x",
     ],
 )
-def test_a_root_that_can_be_none_is_an_error_before_anything_is_read(root: str) -> None:
+def test_invalid_batch_root_is_a_config_error(root: str) -> None:
+    """An invalid batch root is an error before anything is read."""
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*batch_roots"):
         TargetSettings.from_config({"bucket": "b", "pipeline": "p", "batch_roots": [root]})
 
@@ -257,9 +259,10 @@ def neighbours(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("place", ["in the place of batches", "elsewhere in the bucket", "outside"])
 @pytest.mark.parametrize("kind", ["jsonl", "adopted"])
-def test_a_run_removes_of_a_batch_folder_only_what_a_message_named(
+def test_run_removes_only_batch_files_it_was_sent(
     lake: Lake, tmp_path: Path, place: str, kind: str
 ) -> None:
+    """A run removes only the files of a batch folder that a message named."""
     tap = BatchRun(lake.folder, f"x-{RUN}")
     if place != "in the place of batches":
         tap.folder = (
@@ -274,9 +277,8 @@ def test_a_run_removes_of_a_batch_folder_only_what_a_message_named(
 
 
 @pytest.mark.parametrize("folder", [f"x-{RUN}/a/b", f"{RUN}/s/000000", "raw/s"])
-def test_a_file_that_has_not_the_very_names_of_a_taps_batch_is_read_and_stays(
-    lake: Lake, folder: str
-) -> None:
+def test_batch_file_with_unusual_name_is_read_and_kept(lake: Lake, folder: str) -> None:
+    """A file not named exactly like a tap's batch is read and kept."""
     path = lake.folder / folder / "data.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(LINE)
@@ -286,7 +288,7 @@ def test_a_file_that_has_not_the_very_names_of_a_taps_batch_is_read_and_stays(
     assert [each for each in (path, *around) if not each.exists()] == []
 
 
-def test_recover_removes_old_batch_files_one_by_one_and_none_that_came_since(
+def test_recover_keeps_batch_files_written_meanwhile(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tap that slept for a day writes on while another run looks: what it writes now stays."""

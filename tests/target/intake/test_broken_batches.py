@@ -140,9 +140,10 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_batch_that_is_not_what_it_says_fails_the_run_by_stream_and_file(
+def test_broken_batch_fails_the_run_by_stream_and_file(
     spark: object, lake: Lake, tap: BatchRun, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
+    """A batch that is not what it claims fails the run, naming its stream and file."""
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
     no_network = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "secret-of-mine"}
     no_network |= {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}}

@@ -44,9 +44,7 @@ FOREIGN = {
 }
 
 
-def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_foreign_parquet_file_is_loaded_as_records(lake: Lake, tap: BatchRun) -> None:
     """As singer-sdk writes them: moments as text, columns without a value, no metadata columns,
     other orders.
     """
@@ -71,9 +69,8 @@ def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(
     assert second == (2, None, None, 0.1, None, None, None, EXTRACTED)
 
 
-def test_moments_of_other_units_and_zones_stay_the_instants_that_they_are(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_foreign_timestamps_keep_their_instants(lake: Lake, tap: BatchRun) -> None:
+    """Timestamps of other units and time zones keep their instants."""
     moment = datetime.fromisoformat("2025-01-20T15:30:00.123456+00:00")
     kinds = {
         "ns": pa.timestamp("ns", "UTC"),

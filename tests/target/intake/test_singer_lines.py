@@ -81,7 +81,8 @@ def route(pieces: list[bytes]) -> list[tuple[str, object]]:
 
 
 @given(INPUT, st.data())
-def test_any_cut_of_the_input_gives_every_message_once_in_its_order(messages, data) -> None:
+def test_any_chunking_yields_every_message_in_order(messages, data) -> None:
+    """However the input is chunked, every message arrives once and in order."""
     raw = b"".join(render(message, style) for message, style in messages)
     cuts = data.draw(st.lists(st.integers(0, len(raw)), max_size=20).map(sorted))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
@@ -128,7 +129,8 @@ def test_each_group_knows_the_number_of_its_first_line() -> None:
     ]
 
 
-def test_the_last_line_may_lack_its_newline_and_the_first_may_have_a_byte_order_mark() -> None:
+def test_missing_last_newline_and_bom_are_accepted() -> None:
+    """The last line may lack its newline, and the first may have a byte order mark."""
     raw = b"\xef\xbb\xbf" + render({"type": "RECORD", "stream": "a", "record": {"n": 1}}, 0).rstrip(
         b"\n"
     )
@@ -136,7 +138,7 @@ def test_the_last_line_may_lack_its_newline_and_the_first_may_have_a_byte_order_
 
 
 @pytest.mark.parametrize("size", range(1, 70))
-def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_passes(
+def test_input_ending_inside_a_line_is_a_dead_tap(
     size: int,
 ) -> None:
     """Also in a line of a learned head, of which nobody looks at the rest before it is staged."""
@@ -168,7 +170,8 @@ def test_a_malformed_line_is_named_by_its_number(line: bytes, said: str) -> None
         route([render({"type": "RECORD", "stream": "a", "record": {}}, 0) + line])
 
 
-def test_a_line_that_names_two_streams_leads_no_other_line_astray() -> None:
+def test_line_naming_two_streams_misroutes_no_other() -> None:
+    """A line that names two streams does not misroute any other line."""
     head = b'{"type":"RECORD","stream":"t","record":'
     found = route(
         [head + b'{"id":1},"stream":"s"}\n', head + b'{"id":2}}\n', head + b'{"id":3}}\n']
@@ -176,7 +179,8 @@ def test_a_line_that_names_two_streams_leads_no_other_line_astray() -> None:
     assert found == [("RECORD s", {"id": 1}), ("RECORD t", {"id": 2}), ("RECORD t", {"id": 3})]
 
 
-def test_a_long_line_passes_unparsed_unless_it_may_name_its_stream_twice() -> None:
+def test_long_line_is_parsed_only_if_ambiguous() -> None:
+    """A long line is routed unparsed unless it may name its stream twice."""
     head, text = b'{"type":"RECORD","stream":"t","record":', b'{"id":"' + b"x" * LONG_LINE + b'"}'
     found = route([head + text + b',"stream":"s"}\n', head + text + b"}\n", head + b'{"id":2}}\n'])
     assert [name for name, _ in found] == ["RECORD s", "RECORD t", "RECORD t"]

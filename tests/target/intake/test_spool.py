@@ -40,7 +40,8 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(
     batch.remove()
 
 
-def test_batches_grow_with_their_stream_but_not_beyond_the_file_size_aimed_at() -> None:
+def test_batch_size_grows_up_to_the_target_file_size() -> None:
+    """Batches grow with their stream, up to a limit set by the target file size."""
     mb = 1 << 20
     assert [batch_bytes(before * mb, 128) // mb for before in (0, 90, 300, 10_000)] == [
         32,

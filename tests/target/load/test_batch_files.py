@@ -54,9 +54,8 @@ def test_an_overwrite_by_batches_leaves_exactly_their_rows(lake: Lake, tap: Batc
     assert lake.rows("s", "id") == [(7,)]
 
 
-def test_a_manifest_of_more_files_than_are_looked_at_at_once_arrives_whole_and_in_order(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_large_manifest_arrives_whole_and_in_order(lake: Lake, tap: BatchRun) -> None:
+    """A manifest larger than the read-ahead arrives whole and in order."""
     lake.load(S, tap.parquet("s", numbers(*range(200)), files=200))
     found = [pq.ParquetFile(path).read(["id"])["id"].to_pylist() for path in table_files(lake)]
     assert found == [[number] for number in range(200)]
@@ -78,9 +77,8 @@ def test_files_of_somebody_else_are_read_and_stay(lake: Lake, tmp_path: Path) ->
     assert all(path.exists() for path in paths)
 
 
-def test_a_batch_run_outside_of_the_bucket_is_copied_in_and_then_removed(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_batch_outside_the_bucket_is_copied_in(lake: Lake, tmp_path: Path) -> None:
+    """A batch run outside the bucket is copied in and then removed."""
     tap = BatchRun(tmp_path / "elsewhere")
     body = [tap.parquet("s", numbers(1, 2), files=2), tap.lines("s", [{"id": 3}])]
     lake.load(S, *body, batch_roots=[str(tmp_path / "elsewhere")])

@@ -110,7 +110,7 @@ def test_batches_are_loaded_by_every_method_as_records_are(
     assert ("_sdc_batched_at" in lake.types("s")) is metadata
 
 
-def test_a_file_that_spark_wrote_as_the_tap_does_is_taken_as_it_is(
+def test_file_written_by_spark_is_adopted_unchanged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Executors write what the target would: types, NULLs in footers, no INT96."""
@@ -183,9 +183,8 @@ def die(lake: Lake, lines: int, run: str = "20261121T000000000001Z-00000001") ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once", "without_jvm")
 @pytest.mark.parametrize("lines", range(3, 11))
-def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(
-    tmp_path: Path, lines: int
-) -> None:
+def test_resumed_run_takes_over_adopted_files(tmp_path: Path, lines: int) -> None:
+    """A resumed run takes over the files that a dead one had adopted."""
     lake = Lake(tmp_path / "lake")
     lake.load(S, record("s", id=1), state(s=1))
     first = BatchRun(lake.folder, "20261121T000000000001Z-00000001")
@@ -206,9 +205,10 @@ def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_recover_and_good_runs_leave_what_a_checkpoint_names_however_old_it_is(
+def test_checkpointed_batch_files_survive_cleanup(
     tmp_path: Path,
 ) -> None:
+    """Recover and successful runs keep the files of a checkpoint, however old."""
     lake = Lake(tmp_path / "lake")
     lake.load(S, record("s", id=1), state(s=1))
     die(lake, 6)
@@ -225,9 +225,7 @@ def test_recover_and_good_runs_leave_what_a_checkpoint_names_however_old_it_is(
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("by", ["recover", "a good run"])
-def test_batch_files_that_no_run_took_go_once_nothing_new_of_their_tap_came_for_a_day(
-    tmp_path: Path, by: str
-) -> None:
+def test_abandoned_batch_files_expire_after_a_day(tmp_path: Path, by: str) -> None:
     """A tap on another machine may still be at work: its files stay while the last of them is
     younger.
     """
@@ -254,7 +252,8 @@ def test_batch_files_that_no_run_took_go_once_nothing_new_of_their_tap_came_for_
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_failed_run_removes_no_batch_file_that_it_had_not_taken(tmp_path: Path) -> None:
+def test_failed_run_keeps_batch_files_it_did_not_take(tmp_path: Path) -> None:
+    """A failed run removes no batch file that it had not taken."""
     lake = Lake(tmp_path / "lake")
     tap = BatchRun(lake.folder)
     body = [S, tap.lines("s", [{"id": 1}]), tap.parquet("s", rows(2, name="x")), b"no JSON\n"]
@@ -264,9 +263,10 @@ def test_a_failed_run_removes_no_batch_file_that_it_had_not_taken(tmp_path: Path
     assert not (lake.folder / "raw").exists()
 
 
-def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
+def test_s3_batches_are_moved_or_read_across_buckets(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Batches on S3 are moved inside the bucket and read from other buckets."""
     bucket, other = s3.new_bucket(), s3.new_bucket()
     files, lake = s3.filesystem(), Lake(tmp_path)
     place = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261121T000000000001Z-00000001/s/000000"
@@ -300,9 +300,8 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("metadata", [True, False], ids=["adopted", "written anew"])
-def test_files_of_rows_that_were_committed_late_are_staged_as_such(
-    tmp_path: Path, metadata: bool
-) -> None:
+def test_late_committed_batch_files_are_staged_as_late(tmp_path: Path, metadata: bool) -> None:
+    """Files of late-committed rows are staged as such."""
     lake = Lake(tmp_path / "lake")
     tap = BatchRun(lake.folder)
     late = {**S, "schema": {**S["schema"], "x-late-rows": True}}

@@ -33,9 +33,10 @@ def held(lake: Lake, folder: str) -> list[str]:
 @pytest.mark.parametrize("settings", ELSEWHERE)
 # Another tap does not say; a bookmark of the stream does.
 @pytest.mark.parametrize("extent", ["delta", None])
-def test_a_delta_does_not_begin_a_table_while_the_stream_has_one_elsewhere(
+def test_delta_does_not_start_a_table_at_a_new_path(
     tmp_path, extent: str | None, settings: JSON
 ) -> None:
+    """A delta does not start a table while the stream has one at another path."""
     lake = Lake(tmp_path / "lake")
     run(lake, 1, extent)
     with pytest.raises(
@@ -52,7 +53,8 @@ def test_a_delta_does_not_begin_a_table_while_the_stream_has_one_elsewhere(
     assert len(held(lake, "other")) == 2
 
 
-def test_where_the_record_of_its_table_is_damaged_a_delta_begins_none_elsewhere(tmp_path) -> None:
+def test_damaged_table_record_blocks_a_new_path(tmp_path) -> None:
+    """A delta starts no table at a new path while the old table's record is damaged."""
     lake = Lake(tmp_path / "lake")
     run(lake, 1)
     table = lake.folder / ".dataspoc/tables/raw/s.json"

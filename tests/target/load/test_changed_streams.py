@@ -45,9 +45,10 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("rows", [(), ({"a": 2, "b": 2},)], ids=["no rows", "rows"])
-def test_a_lost_column_and_another_key_are_said_once_as_what_they_mean(
+def test_removed_column_and_new_key_are_logged_once(
     lake: Lake, caplog: pytest.LogCaptureFixture, rows: tuple[JSON, ...]
 ) -> None:
+    """A removed column and a changed key are logged once, with what they mean."""
     without = {name: AB[name] for name in "ab"}
     load(lake, without, ("a", "b"), *rows)
     gone, key = said(caplog)
@@ -63,9 +64,10 @@ def test_a_lost_column_and_another_key_are_said_once_as_what_they_mean(
     assert values == {(1, 1): 1, (1, 2): None, **{(row["a"], row["b"]): None for row in rows}}
 
 
-def test_a_renamed_column_is_said_with_the_setting_that_keeps_one_column(
+def test_renamed_column_is_logged_with_rename_setting(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A renamed column is logged with the setting that keeps it one column."""
     load(lake, {"a": AB["a"], "b": AB["b"], "v": NUMBER}, ("a",))
     (line,) = said(caplog)
     assert line.startswith("stream s: column w is gone from the source")
@@ -83,9 +85,7 @@ def test_a_renamed_column_is_said_with_the_setting_that_keeps_one_column(
     ],
     ids=["path", "stream's path", "folders", "freeze"],
 )
-def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(
-    lake: Lake, settings: JSON, kind: type
-) -> None:
+def test_changed_config_is_refused_in_its_first_run(lake: Lake, settings: JSON, kind: type) -> None:
     """Not only with the next row; and it comes again until it is fixed."""
     for _ in range(2):
         with pytest.raises(kind):
@@ -94,9 +94,10 @@ def test_a_refusal_comes_in_the_run_that_reads_the_changed_config(
     assert lake.rows("s", "a") == [(1,)]
 
 
-def test_a_stream_that_comes_whole_into_another_place_says_where_its_rows_were(
+def test_full_stream_at_new_path_logs_the_old_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A full stream at a new path logs where its rows were before."""
     lake = Lake(tmp_path / "lake")
     for path in ("raw", "other", "other"):
         lake.load(
@@ -111,7 +112,8 @@ def test_a_stream_that_comes_whole_into_another_place_says_where_its_rows_were(
     )
 
 
-def test_a_format_that_a_table_can_not_go_back_to_is_refused_without_rows(tmp_path: Path) -> None:
+def test_format_downgrade_is_refused_without_rows(tmp_path: Path) -> None:
+    """A format that a table cannot return to is refused even without rows."""
     lake = Lake(tmp_path / "lake")
     load(lake, AB, ("a",), {"a": 1}, format="delta")
     with pytest.raises(ConfigurationError, match="LAKE-051"):

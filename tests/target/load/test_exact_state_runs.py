@@ -47,9 +47,10 @@ def shown(lake: Lake, capfd: pytest.CaptureFixture[str], *words: str, **settings
 
 
 @pytest.mark.parametrize("kept", [None, "sqlite"])
-def test_a_foreign_taps_state_leaves_a_run_and_every_command_as_it_came(
+def test_foreign_state_survives_runs_and_commands(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], kept: str | None
 ) -> None:
+    """A foreign tap's state passes through a run and every command unchanged."""
     settings = {"state_backend": {"uri": f"sqlite:///{tmp_path}/states.db"}} if kept else {}
     url = f"sqlite:///{tmp_path}/states.db?pipeline=test" if kept else None
     lake, bookmarks = Lake(tmp_path / "lake", url), text_of(state_from_json(STATE)["bookmarks"])
@@ -130,7 +131,8 @@ def test_a_state_that_every_parser_takes_keeps_its_numbers_too(kind: str) -> Non
     assert text_of(message["value"]) == value
 
 
-def test_other_messages_keep_to_their_own_rules_and_a_broken_state_is_refused() -> None:
+def test_malformed_state_message_is_refused() -> None:
+    """A malformed STATE, or an infinite number in a SCHEMA, is refused with its line."""
     for line in (
         b'{"type":"STATE","value":{"a":NaN}}',
         b'{"type":"STATE","value":{"a":1}',
@@ -143,7 +145,7 @@ def test_other_messages_keep_to_their_own_rules_and_a_broken_state_is_refused() 
         parse_line(deep, 7)
 
 
-def test_what_meltano_makes_of_numbers_does_not_replace_what_a_run_committed(
+def test_meltano_float_rounding_keeps_committed_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meltano reads the target's STATE line, and gives states to taps, by floats."""

@@ -59,9 +59,10 @@ def read_schema(bookmark_properties: object) -> StreamSchema:
         ([], {"position": 4}, False),
     ],
 )
-def test_a_foreign_stream_is_whole_in_a_first_run_and_later_where_no_bookmark_may_be_its_own(
+def test_foreign_stream_extent_follows_bookmarks(
     bookmark_properties: list, saved: dict | None, whole: bool
 ) -> None:
+    """A foreign stream is full in a first run, and later unless a bookmark may be its own."""
     extents = Extents(saved, saved, STREAMS)
     assert extents.is_whole(stream(*bookmark_properties)) == whole
     if whole:
@@ -82,9 +83,10 @@ def test_bookmark_properties_are_read_as_taps_write_them(sent: object, names: li
 
 
 @pytest.mark.parametrize("sent", [{"clock": True}, [["clock"]], 4, True])
-def test_bookmark_properties_that_are_no_names_are_refused_instead_of_taken_for_none(
+def test_invalid_bookmark_properties_are_refused(
     sent: object,
 ) -> None:
+    """Bookmark properties that are not names are refused, not taken for none."""
     with pytest.raises(
         ProtocolError,
         match=r"LAKE-002 .*bookmark_properties",
@@ -92,7 +94,8 @@ def test_bookmark_properties_that_are_no_names_are_refused_instead_of_taken_for_
         read_schema(sent)
 
 
-def test_a_bookmark_that_the_run_itself_brings_counts_too_but_not_in_a_first_run() -> None:
+def test_bookmark_of_the_run_counts_after_first_run() -> None:
+    """A bookmark that the run itself sends counts, but not in a first run."""
     came = {"bookmarks": {"s": {"lsn": 4}}}
     assert Extents(None, came, STREAMS).is_whole(stream())
     assert not Extents({"bookmarks": {}}, came, STREAMS).is_whole(stream())
@@ -105,7 +108,8 @@ def test_of_our_tap_its_own_word_counts_alone() -> None:
         Extents(None).check(stream(extent="delta"))
 
 
-def test_while_schemas_may_still_come_a_strange_bookmark_says_nothing() -> None:
+def test_unknown_bookmark_waits_for_all_schemas() -> None:
+    """An unknown bookmark means nothing while further schemas may arrive."""
     saved = {"bookmarks": {"other": {"replication_key_value": 1}}}
     assert Extents(saved).is_whole(stream())
     assert not Extents(saved, None, STREAMS).is_whole(stream())

@@ -40,9 +40,10 @@ FOREIGN = pytest.mark.parametrize(
 
 
 @FOREIGN
-def test_of_a_foreign_tap_a_stream_is_whole_where_nothing_speaks_for_a_delta(
+def test_foreign_stream_is_full_unless_marked_delta(
     lake: Lake, bookmark_properties: list, saved: dict, whole: bool
 ) -> None:
+    """A foreign tap's stream is full unless something marks it as a delta."""
     before, behind = foreign("overwrite-delete-stale", bookmark_properties, saved)
     for rows in ([item(1, 1, "a"), item(2, 1, "a")], [item(2, 2, "b")]):
         lake.load(*before, *rows, *behind)
@@ -50,9 +51,8 @@ def test_of_a_foreign_tap_a_stream_is_whole_where_nothing_speaks_for_a_delta(
 
 
 @pytest.mark.parametrize("silent", ["first", "last"])
-def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(
-    lake: Lake, silent: str
-) -> None:
+def test_stream_is_delta_if_any_schema_says_so(lake: Lake, silent: str) -> None:
+    """A stream of several schemas is a delta if any of them says so."""
     (says, beside), behind = foreign("overwrite-delete-stale", ["clock"], {"bookmarks": {}})
     silence = foreign("overwrite-delete-stale", [], None)[0][0]
     lake.load(says, beside, *(item(n, 1, "a") for n in range(3)), *behind)
@@ -63,9 +63,10 @@ def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(
 
 
 @FOREIGN
-def test_of_a_foreign_tap_an_overwrite_is_refused_where_the_stream_may_come_as_a_delta(
+def test_overwrite_by_possible_delta_is_refused(
     lake: Lake, bookmark_properties: list, saved: dict, whole: bool
 ) -> None:
+    """An overwrite is refused where a foreign stream may be a delta."""
     before, behind = foreign("overwrite", bookmark_properties, saved)
     lake.load(*before, *(item(n, 1, "a") for n in range(5)), *behind)
     files = lake.files()
@@ -80,9 +81,8 @@ def test_of_a_foreign_tap_an_overwrite_is_refused_where_the_stream_may_come_as_a
             assert len(lake.rows("s")) == 5
 
 
-def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_foreign_delta_overwrite_is_refused_in_batches(lake: Lake, tmp_path: Path) -> None:
+    """An overwrite by a foreign delta is refused in batches too."""
     before, behind = foreign("overwrite", [], {"bookmarks": {"its_own_name": {"lsn": 4}}})
     lake.load(*before, *(item(n, 1, "a") for n in range(5)), *behind)
     file = tmp_path / "rows.jsonl.gz"
@@ -98,16 +98,18 @@ def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(
     assert len(lake.rows("s")) == 5
 
 
-def test_a_delta_that_is_known_by_its_schema_is_refused_before_a_record_is_taken_in(
+def test_known_delta_is_refused_before_any_record(
     lake: Lake,
 ) -> None:
+    """A delta that its schema reveals is refused before any record is read."""
     before, behind = foreign("overwrite", ["clock"], {})
     lake.load(*before, item(1, 1, "a"), *behind)
     with pytest.raises(ConfigurationError, match=r"LAKE-042 .*bookmark_properties"):
         lake.load(*before, b"this line is not even read\n")
 
 
-def test_after_a_reset_of_the_state_a_foreign_stream_is_whole_once_more(lake: Lake) -> None:
+def test_foreign_stream_is_full_once_after_state_reset(lake: Lake) -> None:
+    """After a state reset, a foreign stream is full for one run."""
     before, behind = foreign(
         "overwrite", ["clock"], {"bookmarks": {"s": {"replication_key_value": 1}}}
     )

@@ -14,9 +14,7 @@ from storms.foreign_taps import PLAIN_METHODS, Storm
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 7])
 @pytest.mark.usefixtures("without_jvm")
-def test_a_foreign_taps_runs_leave_what_the_model_says_in_tables_and_state(
-    tmp_path: Path, seed: int
-) -> None:
+def test_foreign_tap_runs_match_the_model(tmp_path: Path, seed: int) -> None:
     """Streams that are appended or overwritten, in both formats, by runs that end well and others
     that don't.
     """

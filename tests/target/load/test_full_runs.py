@@ -42,9 +42,10 @@ def again(how: str, **annotations: Any) -> JSON:
 @pytest.mark.parametrize(
     ("how", "kept"), [("replace", [3]), ("append", [1, 2, 3]), ("unasked", [1, 2, 3])]
 )
-def test_a_full_run_replaces_an_append_only_table_only_where_the_user_says_so(
+def test_full_run_replaces_append_only_only_on_request(
     lake: Lake, how: str, kept: list[int]
 ) -> None:
+    """A full run replaces an append-only table only on request."""
     lake.load(*run([3], "full", {"a": {"at": 3}}, **again(how)))
     assert lake.rows("a", "id") == [(id,) for id in kept]
     # It is append-only as before.
@@ -67,9 +68,10 @@ def test_without_the_user_s_word_nothing_is_changed(lake: Lake) -> None:
     lake.load(*run([], "full", {}, again={"how": "ask", "streams": {"new": LISTED}}))
 
 
-def test_a_full_refresh_replaces_append_only_tables_that_are_read_by_increments(
+def test_full_refresh_replaces_incremental_append_only(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A full refresh replaces append-only tables that are read incrementally."""
     monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
     monkeypatch.setenv("MELTANO_RUN_FULL_REFRESH", "true")
     lake.load(*run([3], "full", {"a": {"at": 3}}, **again("unasked")))
@@ -77,7 +79,8 @@ def test_a_full_refresh_replaces_append_only_tables_that_are_read_by_increments(
     assert lake.state() == {"bookmarks": {"a": {"at": 3}, "b": {"at": 7}}}
 
 
-def test_a_part_of_the_streams_without_a_state_keeps_the_others_bookmarks(lake: Lake) -> None:
+def test_partial_run_keeps_bookmarks_of_other_streams(lake: Lake) -> None:
+    """A run of some streams without a state keeps the bookmarks of the others."""
     lake.load(*run([3], "full", {"a": {"at": 3}}, part=True))
     assert lake.state() == {"bookmarks": {"a": {"at": 3}, "b": {"at": 7}}}
 

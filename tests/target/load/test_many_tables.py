@@ -97,9 +97,8 @@ def test_of_two_new_tables_of_one_run_none_may_lie_in_the_other(tmp_path: Path) 
     claim_all(storage, layout, {"raw/ab": TableRecord("numbers", "ab")}, "20260101T000000000000Z-1")
 
 
-def test_small_tables_are_staged_while_later_ones_are_read_and_a_checkpoint_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_tables_are_staged_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables are staged while later ones are read, and a checkpoint lists them."""
     lake, tables = Lake(tmp_path), 3 * batches.MANY_OPEN
     open_ones: list[int] = []
     add = batches.Batches.add

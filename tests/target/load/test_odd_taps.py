@@ -83,7 +83,8 @@ def test_what_is_no_json_is_no_record(lake: Lake, odd: bytes) -> None:
         lake.load(schema("s", ANY), record("s", id=1), line, on_invalid_record="quarantine")
 
 
-def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) -> None:
+def test_unusable_stream_name_is_refused_with_a_remedy(lake: Lake) -> None:
+    """A name that no folder can have is refused with a remedy."""
     name = "\u6f22" * 40
     with pytest.raises(ConfigurationError, match=r"LAKE-053 .*360.*stream_maps"):
         lake.load(schema(name, ID), record(name, id=1))
@@ -91,9 +92,8 @@ def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) ->
     assert lake.rows("short", "id") == [(1,)]
 
 
-def test_members_that_are_not_declared_are_left_out_and_told_once_a_stream(
-    lake: Lake, caplog
-) -> None:
+def test_undeclared_members_are_dropped_with_a_warning(lake: Lake, caplog) -> None:
+    """Undeclared members are dropped, with one warning per stream."""
     lines = [record("s", id=n, more=1, _sdc_sequence=1, other={"a": 1}) for n in range(3)]
     lake.load(schema("s", ID), schema("t", ID), *lines, record("t", id=1), *lines, state(n=1))
     assert not {"more", "other"} & set(lake.types("s"))

@@ -50,9 +50,8 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_metrics_file_has_rows_bytes_lag_and_duration(lake: Lake, tmp_path: Path) -> None:
+    """A run writes its rows, bytes, lag and duration to a metrics file."""
     path = tmp_path / "spark_lake.prom"
     path.write_text("what stood there")
     began = datetime.now(UTC)
@@ -85,9 +84,8 @@ def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
 
 
-def test_a_failed_run_tells_when_the_last_good_one_was_and_how_old_the_watermark_is_by_now(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_failed_run_metrics_keep_last_success_and_lag(lake: Lake, tmp_path: Path) -> None:
+    """A failed run's metrics show the last success and the watermark's current age."""
     path = tmp_path / "spark_lake.prom"
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     with pytest.raises(ProtocolError):
@@ -111,9 +109,10 @@ def test_a_failed_run_tells_when_the_last_good_one_was_and_how_old_the_watermark
     assert ("spark_lake_stream_records", "s") not in failed
 
 
-def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
+def test_unwritable_metrics_file_is_only_a_warning(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A metrics file that cannot be written is logged and fails no run."""
     with caplog.at_level(logging.WARNING):
         lake.load(
             schema("s", NUMBER), record("s", id=1), metrics_file=f"{tmp_path}/none/spark_lake.prom"

@@ -35,9 +35,10 @@ def tables(lake: Lake) -> list[str]:
 @pytest.mark.parametrize(
     ("maps", "table"), [({}, "a"), ({"stream_maps": {"a": {"__alias__": "renamed"}}}, "renamed")]
 )
-def test_a_stream_that_is_given_up_keeps_its_table_under_its_mapped_name_too(
+def test_skipped_stream_keeps_its_mapped_table(
     tmp_path: Path, maps: dict[str, Any], table: str
 ) -> None:
+    """A stream that the tap skips keeps its table, under its mapped name too."""
     lake = Lake(tmp_path)
     lake.load(
         OPENING, *sent("a", 1, 2), *sent("b", 1), {**state(bookmarks={}), "final": True}, **maps

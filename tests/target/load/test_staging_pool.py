@@ -26,9 +26,8 @@ class Job:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_batch_that_ends_after_its_run_failed_leaves_nothing_staged(
-    tmp_path: Path, fails: bool
-) -> None:
+def test_batch_ending_after_failure_leaves_nothing(tmp_path: Path, fails: bool) -> None:
+    """A batch that ends after its run failed leaves nothing staged."""
     storage, at_work, abandoned = Storage(str(tmp_path)), threading.Event(), threading.Event()
     staged = tmp_path / FOLDER / "plain.parquet"
 

@@ -68,9 +68,10 @@ MAPPING = {"prod:other": PIPELINE, DOTTED: "shop.x"}
         ),
     ],
 )
-def test_a_state_id_stands_for_the_pipeline_that_the_project_says(
+def test_state_id_maps_to_the_projects_pipeline(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, lake_settings: JSON, variable: str | None
 ) -> None:
+    """A state id maps to the pipeline that the project configures."""
     if variable:
         monkeypatch.setenv(f"{VARIABLES}PIPELINES", variable)
     states = states_of(written(lake, {"lake": lake_settings}), monkeypatch)
@@ -81,9 +82,10 @@ def test_a_state_id_stands_for_the_pipeline_that_the_project_says(
     assert handed_by(states, "dev:unmapped")["pipeline"] == "dev.unmapped"
 
 
-def test_a_mapping_that_is_written_with_dots_in_its_keys_counts_too(
+def test_mapping_with_dotted_keys_is_accepted(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A pipeline mapping written with dotted keys is accepted."""
     folder = written(
         lake, {"lake.pipelines": {"prod:a": "p"}}, **{"state_backend.lake.pipelines.prod:b.c": "q"}
     )
@@ -95,9 +97,10 @@ def test_a_mapping_that_is_written_with_dots_in_its_keys_counts_too(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_options_and_the_state_backend_of_the_target_arrive_whole(
+def test_target_options_and_backend_are_passed_whole(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, *, as_json: bool
 ) -> None:
+    """The target's storage options and state backend are passed on whole."""
     monkeypatch.setenv("THE_FOLDER", f"{lake.url}-states")
     backend: Any = {"uri": "$THE_FOLDER"}
     options: Any = {
@@ -146,9 +149,10 @@ def test_the_settings_of_another_project_are_not_taken(
         state_store_manager_from_project_settings(Project(folder).settings)
 
 
-def test_what_init_writes_makes_meltano_read_the_pipes_state_in_each_environment(
+def test_init_config_lets_meltano_read_pipeline_state(
     lake: SmallLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the config that init writes, Meltano reads the pipe's state in each environment."""
     there = "project_id: p\nenvironments:\n- name: dev\n- name: prod\n  state_id_suffix: eu.1\n"
     (tmp_path / "meltano.yml").write_text(there)
     init(NewPipeline(PIPELINE, "jdbc:sqlite:shop.db", lake.url, tables=("orders",)), tmp_path)

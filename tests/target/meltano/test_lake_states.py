@@ -84,9 +84,10 @@ def dying_before_the_state(files: Any) -> Any:
     )
 
 
-def test_meltano_has_the_state_that_the_last_run_committed_also_before_it_is_published(
+def test_meltano_reads_committed_unpublished_state(
     lake: SmallLake,
 ) -> None:
+    """Meltano reads the last committed state, even before it is published."""
     states = numbers(lake)
     assert states.get(STATE_ID) is None
     first = lake.sync()
@@ -97,7 +98,8 @@ def test_meltano_has_the_state_that_the_last_run_committed_also_before_it_is_pub
     assert value_of(states) == state_of(first + 4)
 
 
-def test_what_meltano_sets_is_a_run_of_its_own_with_the_state_before_it(lake: SmallLake) -> None:
+def test_state_set_by_meltano_is_a_run_of_its_own(lake: SmallLake) -> None:
+    """A state that Meltano sets is a run of its own, with the previous state in its journal."""
     states, bound = numbers(lake), lake.sync()
     states.update(completed(state_of(1)))
     assert json.loads(lake.storage().read(LAYOUT.state) or b"") == state_of(1)
@@ -115,7 +117,8 @@ def test_what_meltano_sets_is_a_run_of_its_own_with_the_state_before_it(lake: Sm
     assert outcomes(lake) == ["succeeded"] * 3
 
 
-def test_setting_the_saved_state_leaves_no_trace_and_needs_no_lock(lake: SmallLake) -> None:
+def test_setting_the_same_state_needs_no_lock(lake: SmallLake) -> None:
+    """Setting the state that is already saved leaves no trace and needs no lock."""
     states, bound = numbers(lake), lake.sync()
     run = open_run(lake.storage(), LAYOUT)
     states.update(completed(state_of(bound)))
@@ -142,9 +145,8 @@ def test_nothing_is_set_while_a_run_holds_the_pipeline(
 
 
 @pytest.mark.parametrize("reported", [completed, partial])
-def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(
-    lake: SmallLake, reported: Any
-) -> None:
+def test_late_meltano_state_does_not_move_state_back(lake: SmallLake, reported: Any) -> None:
+    """A state that Meltano reports late does not move the pipeline back."""
     first, second = lake.sync(), lake.sync()
     with (
         click.Context(click.Command("meltano")) as meltano,
@@ -160,9 +162,10 @@ def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(
     assert value_of(numbers(lake)) == state_of(first)
 
 
-def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipeline_back(
+def test_late_idle_run_state_does_not_move_state_back(
     lake: SmallLake,
 ) -> None:
+    """The late state of a run without rows does not move the pipeline back."""
     lake.sync()
 
     def idle(value: int) -> None:
@@ -184,9 +187,10 @@ def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipelin
     assert heard(50) == state_of(50)
 
 
-def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_streams(
+def test_merged_state_takes_bookmarks_whole(
     lake: SmallLake,
 ) -> None:
+    """A merged state replaces whole bookmarks and keeps those of other streams."""
     states = backend(lake)
     old = {"replication_key": "id", "replication_key_value": 1, "boundary": {"rows": 1}}
     states.update(completed({"bookmarks": {"a": old, "b": old}}))
@@ -243,9 +247,10 @@ def test_a_pipelines_state_id_names_it(name: str) -> None:
     assert pipeline_of(state_id_of(pipeline)) == pipeline
 
 
-def test_where_the_state_lies_is_handed_to_who_meltano_starts_but_not_while_it_saves(
+def test_state_location_is_exported_only_on_reading(
     lake: SmallLake,
 ) -> None:
+    """The state's location is exported to child processes on reading, not on saving."""
     states = backend(
         lake, pipelines={STATE_ID: "p"}, storage_options={"secret": "a$HOME b", "nested": {"x": 1}}
     )
@@ -293,9 +298,10 @@ def test_meltano_knows_the_backend_by_the_scheme_of_each_bucket() -> None:
     assert StateBackend.get_manager_factory(scheme="lake+s3") is LakeStateBackend
 
 
-def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(
+def test_set_state_warns_about_dropped_checkpoint(
     lake: SmallLake, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Setting a state logs a warning if it drops a checkpoint."""
     lake.sync()
     run = open_run(lake.storage(), LAYOUT, process=dead_process())
     run.write_checkpoint(state_of(9), {}, {"format_version": 1, "settings": "", "streams": {}})
@@ -306,7 +312,7 @@ def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(
+def test_meltano_shares_a_state_kept_in_a_database(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     """Each of the two, and the tap, finds what the others saved."""

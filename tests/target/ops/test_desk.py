@@ -113,9 +113,8 @@ def test_flags_before_the_command_are_as_good_as_behind_it(
     assert "invalid choice: 'rns'" in capsys.readouterr().err
 
 
-def test_every_command_shows_an_example_that_its_flags_take_and_every_flag_is_explained(
-    lake: Lake, capsys: Any
-) -> None:
+def test_every_command_has_valid_examples_and_help(lake: Lake, capsys: Any) -> None:
+    """Every command shows a valid example, and every flag has a help text."""
     found = dict(commands())
     assert [each.name for each in COMMANDS if each.name not in found] == []
     for name, parser in found.items():
@@ -164,9 +163,8 @@ def test_the_config_is_target_json_where_none_is_named(
     assert spark_lake.command(["view"]) == 0
 
 
-def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_nothing(
-    lake: Lake, capsys: Any
-) -> None:
+def test_unknown_pipeline_is_refused_with_a_suggestion(lake: Lake, capsys: Any) -> None:
+    """A pipeline that never ran is refused with the nearest name and leaves nothing."""
     standing = sorted(lake.folder.rglob("*"))
     words = {
         "state set": [

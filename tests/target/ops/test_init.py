@@ -48,7 +48,7 @@ def flags_of(new: NewPipeline) -> list[str]:
 
 
 @pytest.mark.slow
-def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(
+def test_hostile_values_round_trip_through_configs(
     tmp_path: Path,
 ) -> None:
     """Quotes, colons, signs of YAML, of shells, of cron and of Meltano's variables."""
@@ -134,9 +134,10 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(
+def test_config_may_live_outside_the_project_folder(
     tmp_path: Path,
 ) -> None:
+    """Configs may be anywhere; the database path is resolved where the tap will run."""
     (tmp_path / "there").mkdir()
     with closing(sqlite3.connect(tmp_path / "there/shop.db")) as shop:
         shop.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")

@@ -74,7 +74,8 @@ def test_a_meltano_yml_keeps_what_it_holds_comments_too(tmp_path: Path) -> None:
     assert [(problem.json_path, problem.message) for problem in problems] == []
 
 
-def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_path: Path) -> None:
+def test_init_adds_pipeline_and_force_rewrites_only_it(tmp_path: Path) -> None:
+    """A second pipeline is added, and `--force` rewrites one pipeline and nothing else."""
     (tmp_path / "meltano.yml").write_text(WRITTEN)
     init(SHOP, tmp_path)
     first = (tmp_path / "meltano.yml").read_text()

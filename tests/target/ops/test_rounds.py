@@ -226,7 +226,8 @@ def test_the_jvm_is_ended_when_it_has_served_much_or_grown(monkeypatch: pytest.M
     assert len(ended) == 3
 
 
-def test_rounds_begin_when_cron_would_or_so_long_after_one_another() -> None:
+def test_rounds_start_by_cron_or_interval() -> None:
+    """Rounds start at cron times or at a fixed interval."""
     noon = datetime(2026, 11, 27, 12, 0, 30).timestamp()
     assert Schedule.of("5m", None).next(noon) == noon + 300
     assert Schedule.of("5m", None).first(noon) == noon

@@ -135,9 +135,7 @@ def bookmarks(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [(), ("--full", "--replace")], ids=["increment", "full"])
-def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(
-    two_tables: Path, full: tuple[str]
-) -> None:
+def test_selected_streams_leave_other_tables_alone(two_tables: Path, full: tuple[str]) -> None:
     """A full run replaces the tables of its streams alone, although they are append-only."""
     done = run(two_tables, *full, "--stream", "ord*")
     assert done.returncode == 0, done.stderr
@@ -149,9 +147,10 @@ def test_a_part_of_the_streams_leaves_tables_and_bookmarks_of_the_others(
 
 
 @pytest.mark.slow
-def test_a_full_run_of_append_only_tables_asks_whether_to_replace_or_to_append_again(
+def test_full_run_asks_to_replace_or_append_again(
     two_tables: Path,
 ) -> None:
+    """A full run of append-only tables asks whether to replace or to append again."""
     code, said = run_on_a_terminal(two_tables, "--full")
     assert code == 1
     assert "items, orders" in said
@@ -283,9 +282,7 @@ def test_the_bucket_is_said_once_and_secrets_are_in_env(
 
 
 @pytest.mark.slow
-def test_a_terminal_of_80_columns_shows_phases_tables_and_deletes_and_no_state(
-    tmp_path: Path, postgresql: PostgreSQL
-) -> None:
+def test_terminal_shows_phases_tables_and_deletes(tmp_path: Path, postgresql: PostgreSQL) -> None:
     """Each phase is seen, however short; no number is cut; done streams are marked.
 
     The state is for programs.

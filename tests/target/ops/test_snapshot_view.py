@@ -118,9 +118,8 @@ def test_a_view_without_a_table_or_a_key_is_refused(tmp_path: Path, capsys: Any)
         )
 
 
-def test_a_column_by_whose_name_the_engine_tells_where_a_row_is_has_no_view_of_that_engine(
-    tmp_path: Path, capsys: Any
-) -> None:
+def test_reserved_engine_column_has_no_view(tmp_path: Path, capsys: Any) -> None:
+    """A column with an engine's reserved name has no view for that engine."""
     lake = Lake(tmp_path / "lake")
     for stream, name, engine, other in (
         ("a", "File_Row_Number", "duckdb", "spark"),

@@ -99,9 +99,10 @@ class open_and_fail:
 
 
 @pytest.mark.slow
-def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(
+def test_unlock_refuses_a_running_load_without_force(
     lake: SmallLake,
 ) -> None:
+    """A living run is shown as running, and unlock needs `--force`."""
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     assert answer(lake, "runs")[0]["outcome"] == "running"
     for command in ("unlock", "recover"):

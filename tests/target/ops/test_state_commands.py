@@ -94,9 +94,8 @@ def test_every_change_of_the_state_is_a_run_that_can_be_undone(lake: SmallLake, 
     lake.check_exact(3 * STEP)
 
 
-def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(
-    tmp_path: Path, capsys
-) -> None:
+def test_commands_edit_a_state_kept_elsewhere(tmp_path: Path, capsys) -> None:
+    """A state kept elsewhere is changed, restored and shown there."""
     config = tmp_path / "target.json"
     backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
     config.write_text(
@@ -131,9 +130,8 @@ def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(
     assert not (tmp_path / "lake" / LAYOUT.state).exists()
 
 
-def test_what_a_run_did_to_a_state_that_a_person_had_edited_is_undone_by_restore_before(
-    lake, capsys
-) -> None:
+def test_restore_before_returns_to_hand_edited_state(lake, capsys) -> None:
+    """`restore --before` undoes a change to a state that was edited by hand."""
     lake.sync()
     write_state(lake, {**state_of(3), "note": "by hand"})
     change = spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "1")
@@ -151,9 +149,8 @@ def test_a_change_that_changes_nothing_leaves_no_run(lake: SmallLake, capsys) ->
     assert not lake.storage().list(LAYOUT.pipeline_staging)
 
 
-def test_a_bookmark_that_was_reset_or_never_there_is_set_where_its_key_is_known(
-    lake: SmallLake, capsys
-) -> None:
+def test_bookmark_is_set_where_its_key_is_known(lake: SmallLake, capsys) -> None:
+    """A reset or missing bookmark can be set where its key is known."""
     lake.sync()
     spark_lake(lake, capsys, "state", "reset")
     spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "2")
@@ -231,9 +228,8 @@ def test_what_can_not_be_done_is_refused_and_leaves_no_run(
     assert lake.sync() == 2 * STEP
 
 
-def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(
-    lake: SmallLake, capsys
-) -> None:
+def test_foreign_state_can_be_reset_but_not_set(lake: SmallLake, capsys) -> None:
+    """A foreign tap's own state can be reset and restored but never set."""
     run = open_run(lake.storage(), LAYOUT)
     change_state(run, lambda _: {"since": "2025"})
     with pytest.raises(ConfigurationError, match="LAKE-100"):
@@ -244,9 +240,8 @@ def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(
     assert saved(lake) == {"since": "2025"}
 
 
-def test_no_command_changes_the_state_while_a_run_holds_the_pipeline(
-    lake: SmallLake, capsys
-) -> None:
+def test_no_command_changes_state_of_a_locked_pipeline(lake: SmallLake, capsys) -> None:
+    """No command changes the state while a run holds the pipeline."""
     lake.sync()
     (first,) = spark_lake(lake, capsys, "runs")
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
@@ -261,9 +256,8 @@ def test_no_command_changes_the_state_while_a_run_holds_the_pipeline(
     run.leave()
 
 
-def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(
-    tmp_path: Path, capsys
-) -> None:
+def test_changed_state_is_not_resumed_from_checkpoint(tmp_path: Path, capsys) -> None:
+    """A changed state is not resumed from a dead run's checkpoint."""
     lake = ResumingLake(f"{tmp_path}/lake", {})
     lake.sync()
     lake.sync()
@@ -290,7 +284,8 @@ def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_interrupted_state_change_is_atomic(tmp_path: Path) -> None:
+    """A state change interrupted at any step is made whole or not at all."""
     dead, outcomes = dead_process(), set()
     writes = frozenset({"create", "exchange", "replace", "delete", "delete_all"})
 
@@ -325,9 +320,8 @@ def set_five(lake: SmallLake, storage: Any, process: Process) -> None:
     state_editing.set_value(run, "grows", "5")
 
 
-def test_a_lower_value_keeps_what_of_open_transactions_is_still_to_come_and_a_greater_one_skips_it(
-    lake: SmallLake, capsys
-) -> None:
+def test_lower_value_keeps_open_transactions(lake: SmallLake, capsys) -> None:
+    """A lower value keeps the snapshot of open transactions, and a greater one drops it."""
     lake.sync()
     seen = {"format_version": 1, "system": "7", "xmin": 740, "xmax": 745}
     bookmark = {
@@ -346,9 +340,8 @@ def test_a_lower_value_keeps_what_of_open_transactions_is_still_to_come_and_a_gr
         }
 
 
-def test_a_malformed_state_is_refused_with_line_and_column_and_one_that_was_edited_by_hand_counts(
-    lake: SmallLake, capsys
-) -> None:
+def test_malformed_state_is_refused_with_its_position(lake: SmallLake, capsys) -> None:
+    """A malformed state is refused by line and column; one edited by hand is used."""
     lake.sync()
     lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": nope}')
     for words in (("state", "show"), ("state", "reset"), ("recover",)):
@@ -361,9 +354,8 @@ def test_a_malformed_state_is_refused_with_line_and_column_and_one_that_was_edit
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_failing_full_run_leaves_the_state_and_after_a_good_one_the_old_state_can_be_restored(
-    tmp_path: Path, capsys
-) -> None:
+def test_full_run_state_can_be_restored(tmp_path: Path, capsys) -> None:
+    """A failed full run keeps the state; after a good one the old state can be restored."""
     lake = lake_with_two_rows(tmp_path / "lake")
     full = [
         {**lake.announced(increment())[0], "value": {}, "start": "full"},

@@ -41,9 +41,8 @@ def left_over(lake: Lake) -> list[str]:
     return [path for path in lake.files() if "/staging/" in path]
 
 
-def test_a_file_of_which_nothing_must_change_becomes_the_tables_file_without_being_written_anew(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_matching_batch_file_is_adopted_unchanged(lake: Lake, tap: BatchRun) -> None:
+    """A batch file that needs no change becomes the table's file without a rewrite."""
     table = pa.Table.from_pylist(
         [EVERY_VALUE, {"id": 2}], schema=pa.schema(list(EVERY_ARROW.items()))
     )
@@ -76,9 +75,10 @@ def test_an_adopted_file_keeps_its_codec_and_says_it_in_its_name(lake: Lake, tap
     ],
     ids=["no metadata columns", "metadata columns too many", "hive folders", "another codec"],
 )
-def test_right_rows_under_other_columns_folders_or_codecs_are_brought_to_the_tables(
+def test_mismatched_batch_files_are_converted(
     lake: Lake, tap: BatchRun, settings: JSON, options: JSON
 ) -> None:
+    """Rows with other columns, partitions or codecs are converted to the table's."""
     lake.load(S, record("s", id=1, name="a"), **settings)
     lake.load(S, tap.parquet("s", numbers(2, name="b/c"), **options), **settings)
     schemas = {
@@ -97,9 +97,8 @@ def test_right_rows_under_other_columns_folders_or_codecs_are_brought_to_the_tab
         )
 
 
-def test_a_tables_older_columns_are_null_in_a_batch_that_has_newer_ones(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_older_columns_are_null_in_newer_batches(lake: Lake, tap: BatchRun) -> None:
+    """A table's older columns are null in a batch with newer ones."""
     lake.load(schema("s", {"id": INT, "old": TEXT}), record("s", id=1, old="o"))
     lake.load(S, tap.parquet("s", numbers(2)))
     assert lake.rows("s", "id, old, name") == [(1, "o", None), (2, None, "x")]
@@ -185,7 +184,7 @@ COLUMN = {
 
 
 @pytest.mark.parametrize("column", COLUMN)
-def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_what_its_schema_asks(
+def test_file_is_adopted_only_if_proven_valid(
     spark: object,
     lake: Lake,
     tap: BatchRun,

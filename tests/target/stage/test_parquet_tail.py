@@ -123,9 +123,8 @@ def test_what_is_no_mere_addition_is_left_to_others() -> None:
     assert null_columns_tail(io.BytesIO(b"PAR1 something else PARE"), OLD, NEW) is None
 
 
-def test_spark_duckdb_and_pandas_read_extended_files_of_arrow_and_spark(
-    spark, tmp_path: Path
-) -> None:
+def test_all_readers_read_extended_files(spark, tmp_path: Path) -> None:
+    """Spark, DuckDB and pandas read extended files written by Arrow and Spark."""
     folder = tmp_path / "table"
     folder.mkdir()
     (folder / "a.parquet").write_bytes(extended(file_of(rows(1000), row_group_size=300)))
@@ -142,7 +141,8 @@ def test_spark_duckdb_and_pandas_read_extended_files_of_arrow_and_spark(
     )
 
 
-def test_spark_splits_an_extended_file_without_losing_a_row_group(spark, tmp_path: Path) -> None:
+def test_spark_splits_extended_file_without_loss(spark, tmp_path: Path) -> None:
+    """Spark splits an extended file without losing a row group."""
     data = extended(file_of(rows(5000), row_group_size=500, compression="none"))
     (tmp_path / "a.parquet").write_bytes(data)
     before = spark.conf.get("spark.sql.files.maxPartitionBytes")
@@ -179,7 +179,8 @@ def test_a_thrift_struct_is_read_as_it_was_written(struct: dict[int, tuple[int, 
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_thrift_struct_are_an_error_of_one_kind(data: bytes) -> None:
+def test_invalid_thrift_bytes_raise_only_value_error(data: bytes) -> None:
+    """Bytes that are no Thrift struct raise only ValueError."""
     # Lengths far beyond the bytes that there are, too.
     for each in (data, b"\x18" + b"\xff" * 20 + data, b"\x19\xf3" + b"\xff" * 20 + data):
         with suppress(ValueError):
@@ -187,7 +188,8 @@ def test_bytes_that_are_no_thrift_struct_are_an_error_of_one_kind(data: bytes) -
             assert read_struct(io.BytesIO(struct_bytes(found))) == found
 
 
-def test_a_footer_is_written_as_it_was_read_and_half_a_one_is_refused() -> None:
+def test_footer_round_trips_and_truncated_is_refused() -> None:
+    """A footer is written as it was read, and a truncated one is refused."""
     data = file_of(rows(1000), row_group_size=70, write_page_index=True)
     length = int.from_bytes(data[-8:-4], "little")
     footer = data[-8 - length : -8]

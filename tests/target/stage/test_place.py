@@ -24,9 +24,10 @@ NESTED = {"point": {"type": "object", "properties": {"x": {"type": "integer"}}}}
 
 
 @pytest.mark.parametrize("staging", ["local", "spark"])
-def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(
+def test_streams_with_encoded_names_are_loaded(
     spark: SparkSession, tmp_path: Path, staging: str
 ) -> None:
+    """Streams with encoded names are loaded by Arrow and by Spark."""
     lake = Lake(tmp_path / "my lake")
     lake.load(
         schema("plain é 1", ID),
@@ -39,9 +40,10 @@ def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(
     assert lake.rows("nested%2050%25", "point.x") == [(2,)]
 
 
-def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_back(
+def test_local_files_are_uploaded_and_removed(
     tmp_path: Path,
 ) -> None:
+    """Files written locally are uploaded whole and then removed."""
     storage = Storage("memory://brought")
     place = StagingLocation.of(storage, "staging/batch", tmp_path / "written")
     path = place.path("lines/a.parquet")

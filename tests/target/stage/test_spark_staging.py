@@ -33,9 +33,10 @@ ID = {"id": {"type": "integer"}}
         ("spark", {}, True),
     ],
 )
-def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
+def test_cluster_executors_stage_records_by_default(
     engine: str | None, spark: dict[str, Any], by_spark: bool
 ) -> None:
+    """A cluster's executors stage records unless the user configures otherwise."""
     config = {"bucket": "./lake", "pipeline": "p", "spark": spark}
     settings = TargetSettings.from_config({**config, "engine": engine})
     assert (settings.stages_by_spark, settings.by_spark) == (by_spark, by_spark)
@@ -48,9 +49,10 @@ def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_executors_without_python_are_an_error_that_names_the_way_out(
+def test_executors_without_python_are_a_clear_error(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Executors without Python are an error that names the remedy."""
     lake = Lake(tmp_path / "lake")
     # Other tests share the session.
     monkeypatch.setattr(spark.sparkContext, "pythonExec", spark.sparkContext.pythonExec)

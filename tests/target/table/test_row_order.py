@@ -86,9 +86,10 @@ class Partitioned(Lake):
         )
 
 
-def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_the_same(
+def test_compacted_partitions_keep_their_latest_rows(
     spark: Any, tmp_path: Path, capsys: Any
 ) -> None:
+    """Compacting a partitioned table of versions keeps its latest rows the same."""
     lake = Partitioned(tmp_path / "lake")
     latest = lake.feed(6)
     sql = {engine: view(lake, capsys, "s", engine) for engine in ENGINES}
@@ -117,9 +118,10 @@ def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_t
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_merge_into_a_compacted_table_of_versions_with_a_log_keeps_the_last_received_row(
+def test_merge_after_compaction_keeps_last_received(
     spark: Any, tmp_path: Path, capsys: Any, kind: str
 ) -> None:
+    """A merge into a compacted table with a log keeps the last received row."""
     lake = Partitioned(tmp_path / "lake")
     latest = lake.feed(4, format=kind)
     (done,) = lake.compact(capsys, format=kind)
@@ -135,9 +137,10 @@ def test_a_merge_into_a_compacted_table_of_versions_with_a_log_keeps_the_last_re
     )
 
 
-def test_new_columns_in_a_compacted_table_leave_its_latest_rows_the_same(
+def test_new_columns_after_compaction_keep_latest_rows(
     spark: Any, tmp_path: Path, capsys: Any
 ) -> None:
+    """New columns in a compacted table leave its latest rows the same."""
     lake = Partitioned(tmp_path / "lake")
     latest = lake.feed(3)
     lake.compact(capsys)
@@ -154,9 +157,8 @@ def test_new_columns_in_a_compacted_table_leave_its_latest_rows_the_same(
     assert lake.all_rows() == sorted([*latest.values(), (9, "b", 1, "new")])
 
 
-def test_a_table_with_one_folder_at_a_time_needs_no_order_of_rows(
-    tmp_path: Path, capsys: Any
-) -> None:
+def test_one_partition_at_a_time_needs_no_row_order(tmp_path: Path, capsys: Any) -> None:
+    """A table filled one partition at a time needs no stored row order."""
     lake = Partitioned(tmp_path / "lake")
     config = {"stream_options": {"s": {"partition_by": ["part"]}}}
     message = schema("s", {"id": INT, "part": TEXT}, ("id",))
@@ -181,9 +183,10 @@ SIZES = st.lists(
     targets=st.lists(st.sampled_from([4, 8, 30]), min_size=1, max_size=4),
     outputs=st.integers(1, 3),
 )
-def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
+def test_rows_keep_their_place_through_repeated_joins(
     sizes: list[tuple[int, str]], targets: list[int], outputs: int
 ) -> None:
+    """Each row keeps its place, whatever is joined and how often."""
     layout = Layout("test")
     content: dict[FileInfo, list[tuple[int, int]]] = {}
     parts: dict[str, Parts] = {}
@@ -225,7 +228,8 @@ def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
     )
 
 
-def test_a_file_does_not_get_more_parts_than_can_be_looked_through() -> None:
+def test_parts_of_a_joined_file_are_limited() -> None:
+    """A joined file never has more parts than the limit."""
     layout = Layout("test")
     files = [
         FileInfo(layout.final_file("raw/s", f"day={n % 2}", f"2026-{n:05d}", 1, "zstd.parquet"), 1)
@@ -239,7 +243,8 @@ def test_a_file_does_not_get_more_parts_than_can_be_looked_through() -> None:
     )
 
 
-def test_what_is_planned_takes_the_same_looks_at_each_file_however_many_there_are() -> None:
+def test_join_planning_is_linear_in_the_file_count() -> None:
+    """Planning a join looks at each file equally often, however many there are."""
     looks: list[int] = []
 
     class Seen(FileInfo):
@@ -262,9 +267,8 @@ def test_what_is_planned_takes_the_same_looks_at_each_file_however_many_there_ar
     assert looks[1] <= 11 * looks[0]
 
 
-def test_an_order_that_is_gone_is_told_and_the_rows_count_as_received_by_the_name(
-    tmp_path: Path, capsys: Any, caplog: Any
-) -> None:
+def test_missing_row_order_is_logged(tmp_path: Path, capsys: Any, caplog: Any) -> None:
+    """A missing row order is logged, and rows are ordered by their file names."""
     lake = Partitioned(tmp_path / "lake")
     lake.feed(2)
     lake.compact(capsys)

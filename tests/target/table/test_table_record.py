@@ -107,7 +107,7 @@ def test_a_sleepers_clean_up_leaves_the_record_of_a_later_commit(lake: SmallLake
     assert lake.rows("grows") == list(range(STEP))
 
 
-def test_a_clean_up_that_slept_before_it_gave_a_claim_back_leaves_the_record_of_a_later_commit(
+def test_late_cleanup_keeps_record_of_a_later_commit(
     lake: SmallLake,
 ) -> None:
     """It had seen its own claim still standing."""
@@ -129,9 +129,7 @@ def test_a_clean_up_that_slept_before_it_gave_a_claim_back_leaves_the_record_of_
     assert record.columns == COLUMNS
 
 
-def test_a_claim_becomes_the_later_runs_and_stays_with_its_commit(
-    lake: SmallLake, other: PipelineRun
-) -> None:
+def test_claim_passes_to_the_later_run_and_its_commit(lake: SmallLake, other: PipelineRun) -> None:
     """The earlier run is undone: its claim would fall while the later one's commit is not published
     yet.
     """
@@ -147,7 +145,8 @@ def test_a_claim_becomes_the_later_runs_and_stays_with_its_commit(
     lake.check_exact(lake.sync())
 
 
-def test_a_later_run_takes_the_claim_of_an_earlier_one_but_not_the_reverse(lake: SmallLake) -> None:
+def test_later_run_takes_over_an_earlier_claim(lake: SmallLake) -> None:
+    """A later run takes over an earlier run's claim, but not the reverse."""
     storage = lake.storage()
     record = TableRecord("numbers", "grows", COLUMNS)
     for run_id in ("20260101T000000000000Z-0", "20260102T000000000000Z-0"):
@@ -159,7 +158,7 @@ def test_a_later_run_takes_the_claim_of_an_earlier_one_but_not_the_reverse(lake:
         claim(storage, LAYOUT, "raw/grows", record, "20260101T000000000000Z-0")
 
 
-def test_a_record_that_a_commit_wrote_is_not_given_back_whoever_claimed_it(lake: SmallLake) -> None:
+def test_committed_record_is_not_released(lake: SmallLake) -> None:
     """Older versions kept an earlier run's claim in it, also where that run was undone."""
     storage = lake.storage()
     record = TableRecord("numbers", "grows", COLUMNS, claimed_by="20260101T000000000000Z-0")
@@ -189,7 +188,8 @@ def test_a_table_inside_or_around_another_one_is_refused(
         )
 
 
-def test_of_two_tables_claimed_one_inside_the_other_at_once_not_both_stay(lake: SmallLake) -> None:
+def test_nested_tables_cannot_both_be_claimed(lake: SmallLake) -> None:
+    """Of two nested tables claimed at once, at most one claim is kept."""
     storage = lake.storage()
     refused: list[str] = []
 
@@ -211,9 +211,10 @@ def test_of_two_tables_claimed_one_inside_the_other_at_once_not_both_stay(lake: 
     assert refused == ["none"]
 
 
-def test_a_table_beside_another_one_or_where_a_claim_was_given_back_is_free(
+def test_sibling_or_released_table_path_is_free(
     lake: SmallLake,
 ) -> None:
+    """A path beside another table, or inside a released one, can be claimed."""
     lake.sync()
     storage = lake.storage()
     record = TableRecord("numbers", "x", COLUMNS)

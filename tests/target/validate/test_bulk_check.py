@@ -254,7 +254,8 @@ def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) 
     assert record_check({**SCHEMA, "properties": {**PROPERTIES, **extra}}, ["id"]) is None
 
 
-def test_a_line_that_is_not_utf8_never_passes_wherever_its_bytes_are_broken() -> None:
+def test_invalid_utf8_line_never_passes() -> None:
+    """A line that is not UTF-8 never passes, wherever its bytes are broken."""
     check = record_check(SCHEMA, ["id"])
     plan = BatchPlan.of(stream_columns(SCHEMA, "s"), check, None, "zstd")
     for member in (b'"n\xff":1', b'"extra":"\xff"', b'"extra":["\xed\xa0\x80"]'):
@@ -303,7 +304,8 @@ def test_a_branch_hides_nothing_that_is_asked_beside_it(
         assert record_check(whole, ["id"]) is None
 
 
-def test_a_record_with_a_member_too_many_is_doubtful_where_none_may_be_more() -> None:
+def test_extra_member_of_closed_schema_is_doubtful() -> None:
+    """An extra member of a closed schema is not taken in bulk."""
     for closed in ({**SCHEMA, "additionalProperties": False}, SCHEMA):
         deep = {**DEEP, "additionalProperties": closed is SCHEMA and False}
         asked = {

@@ -39,7 +39,8 @@ def test_an_invalid_value_is_told_with_place_and_reason(column: str, written: st
         verdict(schema("s", TYPES), line_of(column, written))
 
 
-def test_an_invalid_record_fails_the_run_names_its_line_and_changes_nothing(lake: Lake) -> None:
+def test_invalid_record_fails_the_run_with_its_line(lake: Lake) -> None:
+    """An invalid record fails the run, names its line and changes nothing."""
     with pytest.raises(RecordError, match="LAKE-020"):
         lake.load(schema("s", TYPES), record("s"), line_of("text", "5"), record("s"), state(x=1))
     assert lake.files() == []
@@ -134,9 +135,7 @@ def test_every_keyword_of_the_schema_is_enforced(body: dict, values: dict) -> No
         verdict(stream, line)
 
 
-def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(
-    lake: Lake, tap: BatchRun
-) -> None:
+def test_required_member_must_exist_even_if_undeclared(lake: Lake, tap: BatchRun) -> None:
     """In records and in typed files; the metadata columns are the target's own."""
     message = schema(
         "s", {"id": {"type": "integer"}}, required=["id", "email", "_sdc_extracted_at"]
@@ -150,9 +149,10 @@ def test_what_is_required_must_be_there_even_if_the_schema_does_not_declare_it(
     assert lake.rows("s", "id") == [(1,), (2,)]
 
 
-def test_without_validation_an_invalid_record_is_taken_as_far_as_its_columns_hold_it(
+def test_unvalidated_record_needs_only_fitting_columns(
     lake: Lake,
 ) -> None:
+    """Without validation, an invalid record is taken as far as its columns can hold it."""
     lake.load(schema("s", TYPES), record("s", text=5, code="abc"), validate_records=False)
     assert lake.rows("s", "text, code") == [("5", "abc")]
     with pytest.raises(SingerSparkError, match=r"LAKE-020 .*big"):

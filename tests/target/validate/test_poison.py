@@ -151,9 +151,8 @@ SCHEMAS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_is_wrong_with_a_schema_is_one_error_with_stream_and_property(
-    lake: Lake, name: str
-) -> None:
+def test_schema_error_names_stream_and_property(lake: Lake, name: str) -> None:
+    """An invalid schema is one error that names the stream and the property."""
     v, reason = SCHEMAS[name]
     with pytest.raises(SchemaError, match=rf"LAKE-030 .*{reason}"):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1))
@@ -168,7 +167,8 @@ def test_so_it_is_where_nobody_validates(lake: Lake, v: JSON) -> None:
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1), validate_records=False)
 
 
-def test_a_ref_that_comes_back_by_way_of_a_part_of_the_value_ends(lake: Lake) -> None:
+def test_recursive_ref_terminates(lake: Lake) -> None:
+    """A recursive `$ref` ends where the value does."""
     tree = {"type": "object", "additionalProperties": {"$ref": "#/properties/v"}}
     lake.load(schema("s", {"v": tree}), record("s", v={"a": {"b": {}}}))
     with pytest.raises(RecordError, match=r"LAKE-020 .*v/a/b"):

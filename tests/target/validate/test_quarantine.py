@@ -56,9 +56,10 @@ def line(text: str, stream: str = "s") -> bytes:
     return b'{"type": "RECORD", "stream": "%s", "record": %s}\n' % (stream.encode(), text.encode())
 
 
-def test_good_records_arrive_and_invalid_ones_are_kept_with_place_and_reason(
+def test_invalid_records_are_quarantined_with_reason(
     lake: QuarantiningLake, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Valid records arrive; invalid ones are quarantined with their path and reason."""
     began = datetime.now(UTC)
     people = [record("s", id=n, name=f"n{n}") for n in range(40)]
     invalid = [
@@ -157,9 +158,10 @@ def test_a_line_that_is_no_json_still_fails_the_run(lake: QuarantiningLake) -> N
     assert lake.files() == lake.rejected_files() == []
 
 
-def test_a_batch_of_nothing_but_invalid_records_leaves_a_table_as_it_is(
+def test_batch_of_only_invalid_records_changes_nothing(
     lake: QuarantiningLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A batch of only invalid records leaves the table unchanged."""
     methods = ("append-only", "append-dedup", "overwrite-delete-stale", "overwrite")
     messages = {
         method: schema(method, PERSON, ("id",), **{"x-load-method": method}) for method in methods
@@ -204,7 +206,7 @@ def test_a_rejected_record_takes_no_part_in_a_merge(lake: QuarantiningLake, meth
         assert len(lake.rows("s__history")) == 6
 
 
-def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
+def test_too_many_invalid_records_fail_before_commit(
     lake: QuarantiningLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All streams of a run count together."""
@@ -231,7 +233,7 @@ def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
     lake.load(schema("s", PERSON), record("s", id=2), max_invalid_records=0)
 
 
-def test_batches_of_several_schemas_leave_one_file_a_stream_in_the_input_s_order(
+def test_quarantine_file_per_stream_keeps_input_order(
     lake: QuarantiningLake,
 ) -> None:
     """A name that no file could have is encoded as its table's folder is."""
@@ -246,9 +248,10 @@ def test_batches_of_several_schemas_leave_one_file_a_stream_in_the_input_s_order
     assert lake.rows("a%2Fb", "id") == [(n,) for n in range(6)]
 
 
-def test_without_validation_only_what_no_column_can_hold_is_rejected(
+def test_unvalidated_rejects_only_unstorable_values(
     lake: QuarantiningLake,
 ) -> None:
+    """Without validation, only values that no column can hold are rejected."""
     texts = ['{"id": 1, "name": 5}', '{"id": "x"}']
     lake.load(schema("s", PERSON), *map(line, texts), validate_records=False)
     assert lake.rows("s", "id, name") == [(1, "5")]
@@ -256,9 +259,10 @@ def test_without_validation_only_what_no_column_can_hold_is_rejected(
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_a_resumed_run_publishes_what_the_dead_one_had_rejected_once(
+def test_resumed_run_publishes_rejected_records_once(
     lake: QuarantiningLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A resumed run publishes the records that the dead one had rejected, once."""
     grows = schema("grows", {"id": INT, "name": TEXT}, **{"x-replication-method": "INCREMENTAL"})
     body = [grows]
     for n in range(6):

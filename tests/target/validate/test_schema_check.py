@@ -41,7 +41,8 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("x", MALFORMED, ids=json.dumps)
-def test_a_malformed_property_is_told_at_the_first_record_and_not_before(tmp_path, x: Any) -> None:
+def test_malformed_property_fails_at_first_record(tmp_path, x: Any) -> None:
+    """A malformed property is reported at the first record and not before."""
     lake = Lake(tmp_path / "lake")
     lake.load(
         schema("odd", {"x": x}),

@@ -61,7 +61,7 @@ def as_found(lake: Lake) -> tuple[dict, list, list]:
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("load_method", ["append-only", "upsert"])
-def test_this_process_and_spark_make_the_same_types_rows_and_verdicts_of_hostile_lines(
+def test_local_and_spark_staging_agree(
     spark, tmp_path, monkeypatch: pytest.MonkeyPatch, load_method: str
 ) -> None:
     """In pieces of few lines; in a merge, the last row of each key stays, whatever staged it."""

@@ -72,9 +72,8 @@ def rejected(lake: Lake) -> list[JSON]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(
-    tmp_path: Path, kind: str
-) -> None:
+def test_time_outside_years_1_to_9999_is_invalid(tmp_path: Path, kind: str) -> None:
+    """A time outside the years 1 to 9999 in UTC is an invalid record."""
     lake = lake_of(kind, tmp_path)
     stream = schema("s", ITEM, ("id",), **{"x-load-method": "append-only"})
     bad = [
@@ -162,7 +161,8 @@ def test_a_message_whose_own_time_is_out_of_range_says_no_time(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_plain_table_that_has_such_times_already_can_be_converted(tmp_path: Path) -> None:
+def test_table_with_out_of_range_times_is_convertible(tmp_path: Path) -> None:
+    """A plain table that already holds such times can be converted."""
     lake, stream = Lake(tmp_path / "lake"), schema("s", {"id": INT, "t": MOMENT}, ("id",))
     lake.load(stream, record("s", id=1, t="2026-01-01T00:00:00Z"))
     (file,) = (lake.folder / "raw/s").glob("*.parquet")

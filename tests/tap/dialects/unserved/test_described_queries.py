@@ -34,9 +34,7 @@ from tap_spark_jdbc.config.settings import TapSettings
         ("SELECT [top], 'TOP' AS \"top\" FROM t ORDER BY id", "leave ORDER BY out"),
     ],
 )
-def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(
-    sql: str, why: str
-) -> None:
+def test_sql_server_names_unusable_queries(sql: str, why: str) -> None:
     """All of them at once, before anything is started; other databases take them."""
     config = {
         "jdbc_url": URLS["sqlserver"],

@@ -182,7 +182,8 @@ def test_pages() -> None:
     assert dialect_named("snowflake").limited(7, 100) == "LIMIT 7 OFFSET 100"
 
 
-def test_a_session_begins_with_one_statement_where_the_driver_takes_no_more() -> None:
+def test_session_begins_with_one_statement() -> None:
+    """A session begins with one statement where the driver accepts no more."""
     for name in ("oracle", "snowflake", "db2"):
         assert len(dialect_named(name).session_statements) <= 1
 
@@ -250,7 +251,8 @@ def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, lit
         "Public Key Retrieval is not allowed",
     ],
 )
-def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> None:
+def test_encrypted_login_names_the_parameter(told: str) -> None:
+    """A login that needs encryption names the parameter that helps."""
     assert "allowPublicKeyRetrieval=true" in with_hint(told, "S1009")
     assert "sslMode=" in with_hint(told, "08000")
 

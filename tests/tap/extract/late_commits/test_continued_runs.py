@@ -12,9 +12,8 @@ from tap.extract.late_commits.driven_source import TABLE, UNINDEXED
 @pytest.mark.parametrize(
     ("script", "deaths"), [(TABLE, [2, 5]), (UNINDEXED, [3])], ids=["indexed", "unindexed"]
 )
-def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(
-    source, script, deaths
-):
+def test_resumed_run_finds_late_committed_rows(source, script, deaths):
+    """A resumed run finds late-committed rows in the range that the dead run had read."""
     # The second half of the rows has one key, and is cut along the primary key where the key has an
     # index.
     rows = "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
@@ -49,9 +48,8 @@ def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had
 @pytest.mark.parametrize(
     ("script", "number"), [(TABLE, 5), (UNINDEXED, 3)], ids=["indexed", "unindexed"]
 )
-def test_a_run_that_goes_on_finds_rows_at_its_upper_bound_where_the_dead_one_had_been(
-    source, script, number
-):
+def test_resumed_run_finds_rows_at_its_upper_bound(source, script, number):
+    """A resumed run finds rows at its upper bound in the range that the dead run had read."""
     it = source(
         script + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
     )

@@ -39,9 +39,7 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
     ids=["partition", "computed key", "partition of a partition", "heir"],
 )
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
-def test_a_table_that_joins_a_stream_is_sent_with_all_of_its_rows(
-    source, caplog, script, change, settings, news
-):
+def test_attached_table_is_sent_whole(source, caplog, script, change, settings, news):
     """They are sent once, even if they are older than the last run, and at or below the
     bookmark.
     """
@@ -60,7 +58,7 @@ def test_a_table_that_joins_a_stream_is_sent_with_all_of_its_rows(
     assert not caplog.records or "was attached" not in caplog.text
 
 
-def test_an_attachment_that_is_open_during_a_run_is_found_by_the_next(source):
+def test_attachment_open_during_a_run_is_found_next(source):
     """What counts is when it is committed, not when it began."""
     it = source(PARTED)
     assert it.ids() == list(range(1, 10))
@@ -75,7 +73,7 @@ def test_an_attachment_that_is_open_during_a_run_is_found_by_the_next(source):
     assert it.ids() == []
 
 
-def test_a_table_that_took_the_stream_s_name_is_sent_with_all_of_its_rows(source, caplog):
+def test_table_renamed_to_the_stream_is_sent_whole(source, caplog):
     """A table that was filled before the last run and renamed after it has rows that no bookmark
     knows of.
     """

@@ -11,7 +11,8 @@ from tap.extract.late_commits.driven_source import TABLE
 from tap_spark_jdbc.extract import server, stream_snapshot
 
 
-def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_it(source):
+def test_late_committed_row_is_never_skipped(source):
+    """A late-committed row is never skipped, however its transaction wrote it."""
     it = source(TABLE + "insert into t values (1, 100, 'seen'), (2, 100, 'seen');")
     idle = it.transaction()
     plain = it.transaction(
@@ -86,7 +87,8 @@ SEQUENCE = (
     ],
     ids=["primary key", "no key", "partitions"],
 )
-def test_a_row_below_the_bookmark_is_never_skipped_whenever_its_transaction_began(source, table):
+def test_row_below_the_bookmark_is_never_skipped(source, table):
+    """A row below the bookmark is never skipped, whenever its transaction began."""
     it = source(table, incremental_tables=["public.t:id:integer"])
     # Each session takes ten numbers at once.
     one, two = it.transaction(), it.transaction()
@@ -135,7 +137,8 @@ def test_where_nothing_was_written_no_table_is_scanned(source, monkeypatch):
     assert looks == []
 
 
-def test_rows_at_a_bookmark_that_a_run_does_not_reach_are_not_taken_for_seen(source):
+def test_unreached_bookmark_rows_are_not_taken_as_seen(source):
+    """Rows at a bookmark that a run does not reach are not taken as seen."""
     it = source(
         "create table t (id integer primary key, k date, v text); create index on t (k);"
         "insert into t values (1, current_date - 3, 'row'), (2, current_date + 1, 'row'), (3, "
@@ -156,7 +159,8 @@ def test_rows_at_a_bookmark_that_a_run_does_not_reach_are_not_taken_for_seen(sou
     assert it.ids() == []
 
 
-def test_a_bookmark_that_is_set_back_by_hand_sends_the_rows_at_its_value_too(source):
+def test_bookmark_set_back_by_hand_includes_its_value(source):
+    """A bookmark that is set back by hand also sends the rows at its value."""
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 9) n;")
     assert it.ids() == list(range(1, 10))
     it.bookmark["replication_key_value"] = 7
@@ -166,7 +170,8 @@ def test_a_bookmark_that_is_set_back_by_hand_sends_the_rows_at_its_value_too(sou
     assert it.ids() == []
 
 
-def test_a_row_at_the_bookmark_that_becomes_what_it_was_is_sent_again(source):
+def test_reverted_row_at_the_bookmark_is_sent_again(source):
+    """A row at the bookmark that changes back to an earlier value is sent again."""
     it = source(TABLE + "insert into t values (1, 10, 'on'), (2, 10, 'on');")
     assert it.ids() == [1, 2]
     for value in ("off", "on", "off"):
@@ -175,7 +180,8 @@ def test_a_row_at_the_bookmark_that_becomes_what_it_was_is_sent_again(source):
     assert it.ids() == []
 
 
-def test_without_a_shared_snapshot_nothing_is_skipped_and_the_log_says_so(source, caplog):
+def test_missing_shared_snapshot_skips_nothing(source, caplog):
+    """Without a shared snapshot nothing is skipped, and the log says so."""
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 20) n;")
     user = f"reader_{it.database.info.dbname}"
     it.database.execute(
@@ -222,7 +228,8 @@ def test_a_view_says_that_it_is_not_guarded(source, caplog):
     assert "snapshot" not in it.bookmark
 
 
-def test_a_server_older_than_13_is_read_and_the_log_says_what_it_lacks(source, caplog, monkeypatch):
+def test_server_older_than_13_is_read_with_a_note(source, caplog, monkeypatch):
+    """A server older than 13 is read, and the log says what it lacks."""
     it = source(TABLE + "insert into t values (1, 10, 'row');")
     monkeypatch.setattr(server, "_VERSION", "SELECT '120007' AS n, '12.7' AS v")
     it.transaction("insert into t values (2, 5, 'late')")

@@ -19,9 +19,7 @@ def move(it, change):
 
 @pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_on_again(
-    source, caplog, change, news
-):
+def test_first_run_on_another_server_resends_the_table(source, caplog, change, news):
     """Also if nothing is new: what was committed around the move arrives, and late rows are found
     from then on.
     """
@@ -65,9 +63,8 @@ def test_on_another_server_the_first_run_sends_the_table_again_and_the_guard_is_
 
 
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_it_is_said(
-    source, caplog, change
-):
+def test_window_is_resent_on_another_server(source, caplog, change):
+    """On another server the window is sent again, and possible gaps below it are reported."""
     it = source(late_rows="window", late_window=4)
     it.database.execute(ROWS)
     it.ids()
@@ -89,9 +86,8 @@ def test_on_another_server_a_window_is_sent_again_and_what_may_be_missing_below_
 
 
 @pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_on_another_server_a_stream_without_a_window_says_what_may_be_missing(
-    source, caplog, change
-):
+def test_stream_without_window_reports_possible_gaps(source, caplog, change):
+    """On another server a stream without a window reports what may be missing."""
     it = source(late_rows="open")
     it.database.execute(ROWS)
     long = it.transaction()
@@ -125,7 +121,7 @@ def test_a_bookmark_of_an_older_version_is_of_any_timeline(source, caplog):
     assert it.bookmark["snapshot"]["timeline"] >= 1
 
 
-def test_after_a_dump_and_restore_it_is_said_how_many_rows_came_again(source, caplog):
+def test_dump_and_restore_reports_repeated_rows(source, caplog):
     """On the same server all rows have new writers then, so nothing distinguishes them from late
     ones.
     """

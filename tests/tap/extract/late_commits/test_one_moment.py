@@ -107,9 +107,8 @@ class Session:
     ],
     ids=["whole table", "window", "window and blocks of keys", "window and other blocks of keys"],
 )
-def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_long_transactions(
-    source, seed, lag, settings
-):
+def test_every_visible_version_arrives_once(source, seed, lag, settings):
+    """Every version that a run could see arrives once, over 20 runs beside long transactions."""
     # By the columnar driver, and every fourth by Spark.
     it = source(**settings)
     writer = Writer(it, random.Random(seed), lag=lag)

@@ -14,7 +14,8 @@ WINDOW = {"late_rows": "window", "late_window": 20}
 LARGE = {"late_rows_pages": 0}
 
 
-def test_a_late_row_within_the_window_arrives_once_whenever_its_transaction_began(source):
+def test_late_row_within_the_window_arrives_once(source):
+    """A late row within the window arrives once, whenever its transaction began."""
     it = source(TABLE + ROWS, **WINDOW)
     assert it.ids() == list(range(1, 101))
     it.database.execute(
@@ -27,9 +28,8 @@ def test_a_late_row_within_the_window_arrives_once_whenever_its_transaction_bega
     assert it.ids() == []
 
 
-def test_what_was_open_at_the_last_run_arrives_however_old_its_key_is_and_costs_no_scan_until_then(
-    source, monkeypatch
-):
+def test_open_transactions_arrive_at_any_key_age(source, monkeypatch):
+    """What was open at the last run arrives at any key age and costs no scan until then."""
     it = source(TABLE + ROWS, **WINDOW)
     idle = it.transaction()
     long = it.transaction(
@@ -74,7 +74,7 @@ def test_what_is_open_in_a_run_without_news_is_remembered_too(source):
         assert it.ids() == []
 
 
-def test_rows_that_were_sent_do_not_come_again_from_below_the_window(source):
+def test_sent_rows_below_the_window_do_not_repeat(source):
     """A transaction is open throughout, so numbers of rows that have left the window are still kept
     as seen.
     """
@@ -91,7 +91,8 @@ def test_rows_that_were_sent_do_not_come_again_from_below_the_window(source):
 @pytest.mark.parametrize(
     "settings", [{"late_rows": "all"}, {"late_rows": "open"}, {}], ids=["all", "open", "auto"]
 )
-def test_another_way_to_look_continues_from_the_bookmarks_of_a_window(source, settings):
+def test_window_bookmarks_work_with_other_modes(source, settings):
+    """Another mode for late rows continues from the bookmarks of a window."""
     it = source(TABLE + ROWS, **WINDOW)
     assert it.ids() == list(range(1, 101))
     it.pipe.config.pop("late_rows")
@@ -119,9 +120,10 @@ def test_a_bookmark_of_0_1_0_continues_in_a_window(source, change):
     assert it.ids() == []
 
 
-def test_a_run_that_goes_on_in_a_window_finds_what_was_committed_late_where_the_dead_one_had_been(
+def test_resumed_window_finds_late_committed_rows(
     source,
 ):
+    """A resumed run in a window finds late-committed rows where the dead run had been."""
     it = source(
         UNINDEXED + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;",
         **WINDOW,
@@ -147,7 +149,8 @@ AGES = (
 )
 
 
-def test_the_window_of_a_key_of_time_is_a_day_and_of_a_number_a_million(source, caplog):
+def test_default_window_is_a_day_or_a_million(source, caplog):
+    """The window is a day for a time key and a million for a numeric one."""
     caplog.set_level("INFO")
     it = source(BY_TIME + AGES, incremental_tables=["public.t:k:timestamp"], **LARGE)
     it.ids()
@@ -180,7 +183,8 @@ PARTED = (
 @pytest.mark.parametrize(
     "script", [CACHED, IDENTITY, PARTED], ids=["default", "identity", "partitions"]
 )
-def test_a_sequence_with_a_cache_widens_the_window_to_what_it_can_hand_out(source, caplog, script):
+def test_cached_sequence_widens_the_window(source, caplog, script):
+    """A sequence with a cache widens the window to what it can hand out."""
     caplog.set_level("INFO")
     it = source(
         script + "insert into t values (5000000, 'row')",
@@ -230,9 +234,8 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
         "computed",
     ],
 )
-def test_without_a_usable_index_the_run_says_which_one_would_help_and_looks_for_what_was_open(
-    source, caplog, script, settings
-):
+def test_missing_index_is_suggested(source, caplog, script, settings):
+    """Without a usable index the run suggests one and looks only for open transactions."""
     caplog.set_level("INFO")
     it = source(script + ROWS, **LARGE, **settings)
     long = it.transaction("insert into t values (101, 5, 'late')")
@@ -260,7 +263,8 @@ def test_without_a_usable_index_the_run_says_which_one_would_help_and_looks_for_
     assert it.ids() == [103]
 
 
-def test_a_small_table_needs_no_index_and_a_key_of_text_says_that_it_has_no_window(source, caplog):
+def test_small_tables_need_no_index(source, caplog):
+    """A small table needs no index, and a text key reports that it has no window."""
     caplog.set_level("INFO")
     it = source(UNINDEXED + ROWS, late_rows="window")
     it.ids()
@@ -303,7 +307,7 @@ OTHERS = (
 )
 
 
-def test_an_increment_of_a_large_table_reads_a_small_part_of_it_and_an_idle_run_none(source):
+def test_increment_of_a_large_table_reads_little(source):
     """Counted by the server: blocks of the table, read or found in its cache."""
     large = (
         "create table t (id integer primary key, k timestamptz not null, v text not null) with "

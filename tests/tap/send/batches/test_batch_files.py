@@ -114,9 +114,8 @@ def test_the_sdks_own_reading_of_batches_finds_the_records(
     assert "record_metadata" not in batch
 
 
-def test_parquet_batches_have_the_sdks_metadata_columns_unless_the_source_has_such_columns_itself(
-    sqlite: Any, tmp_path: Path
-) -> None:
+def test_parquet_batches_have_sdk_metadata_columns(sqlite: Any, tmp_path: Path) -> None:
+    """Parquet batches have the SDK's metadata columns unless the source has such columns."""
     tap, _ = sqlite(
         "create table a (id integer); insert into a values (1); create table b (id integer, "
         "_sdc_deleted_at timestamp); insert into b values (1, '2025-01-01')"
@@ -193,9 +192,10 @@ def test_a_root_that_can_t_be_written_to_is_one_line(sqlite: Any, tmp_path: Path
     assert "look at `batch_config`" in sent.failed()
 
 
-def test_every_reading_of_every_database_gives_the_very_type_of_the_lakes_column(
+def test_every_reading_has_the_lake_columns_type(
     spark: SparkSession,
 ) -> None:
+    """Every reading of every database gives exactly the type of the lake's column."""
     groups: Mapping[str, str | None] = {"p": "10", "s": "2", "e": "integer"}
     rules = [
         (dialect.name, rule) for dialect in known_dialects().values() for rule in dialect.type_rules

@@ -17,9 +17,8 @@ from tap_spark_jdbc.config.settings import TapSettings
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_a_test_of_the_connection_sends_one_record_and_writes_no_batch(
-    sqlite: Any, tmp_path: Path
-) -> None:
+def test_connection_test_writes_no_batch(sqlite: Any, tmp_path: Path) -> None:
+    """A test of the connection sends one record and writes no batch."""
     tap, _ = sqlite(
         "create table a (id integer); insert into a values (1), (2)",
         batch_config=batch_config(tmp_path / "b"),

@@ -108,9 +108,8 @@ def states_of(messages: list[JSON]) -> list[JSON]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_runs_by_records_and_by_batches_send_the_same_rows_and_the_same_states(
-    tmp_path: Path, case: str
-) -> None:
+def test_records_and_batches_send_the_same(tmp_path: Path, case: str) -> None:
+    """Runs by records and by batches send the same rows and the same states."""
     path, (settings, steps) = tmp_path / "source.db", CASES[case]
     config, state = {"jdbc_url": f"jdbc:sqlite:{path}", **settings}, None
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -135,7 +134,8 @@ def test_runs_by_records_and_by_batches_send_the_same_rows_and_the_same_states(
             state = files.final["value"]
 
 
-def test_a_run_that_finds_nothing_new_names_no_file_and_leaves_none(tmp_path: Path) -> None:
+def test_idle_batch_run_leaves_no_file(tmp_path: Path) -> None:
+    """A run that finds nothing new names no file and leaves none."""
     path, root = tmp_path / "source.db", tmp_path / "batches"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript(BULK)
@@ -164,9 +164,8 @@ class BatchPipe(Pipe):
         return Sent(unbatched(super().run(**flags).messages))
 
 
-def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(
-    postgres: Any, tmp_path: Path
-) -> None:
+def test_dead_batch_run_is_resumed_either_way(postgres: Any, tmp_path: Path) -> None:
+    """A batch run that died at any state is resumed by batches or by records."""
     tap, _ = postgres(SCRIPT, **PUBLIC_KEYS)
     pipe = BatchPipe(tmp_path / "lake", tap.config)
     whole = pipe.run()
@@ -183,13 +182,14 @@ def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_whole_files_are_named(
+def test_slice_with_a_broken_connection_is_rewritten(
     spark: SparkSession,
     postgresql: Any,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     reader: str,
 ) -> None:
+    """A slice whose connection breaks is written again, and only whole files are named."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(HELD_SCRIPT)

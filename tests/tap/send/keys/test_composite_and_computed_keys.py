@@ -17,9 +17,10 @@ from tap_spark_jdbc.dry_run import describe
 from tap_spark_jdbc.plan.computed_key import column_name
 
 
-def test_a_composite_key_cuts_ties_by_its_second_column_and_goes_on_inside_of_them(
+def test_composite_key_splits_and_resumes_ties(
     source: Source,
 ) -> None:
+    """A composite key splits ties by its second column and resumes inside of them."""
     pipe, prefix, execute = source
     # There is no primary key, so only the composite one distinguishes rows of one moment.
     execute("create table t (id integer not null, at timestamp)")
@@ -137,7 +138,8 @@ def test_a_key_that_can_not_be_is_refused(key: Any, text: str) -> None:
         plan(stream_options={"public-orders": {"replication_key": key}})
 
 
-def test_a_composite_key_is_a_key_and_the_column_that_cuts_its_ties() -> None:
+def test_composite_key_names_key_and_tie_column() -> None:
+    """A composite key is a key and the column that splits its ties."""
     found = plan(stream_options={"public-orders": {"replication_key": ["updated_at", "id"]}})
     assert found.replication_key is not None
     assert found.partition_column is not None

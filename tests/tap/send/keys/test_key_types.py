@@ -210,9 +210,7 @@ def test_every_type_of_key_on_sqlite(tmp_path, spark) -> None:
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_numbers_of_several_scales_are_one_key_and_their_rows_come_once(
-    tmp_path, postgresql, spark, indexed
-) -> None:
+def test_numbers_of_any_scale_are_one_key(tmp_path, postgresql, spark, indexed) -> None:
     """1.5 and 1.500 are equal to the database: whichever it prints as the greatest, the boundary is
     the same.
     """

@@ -19,9 +19,10 @@ from tap.opened import login
 from tap.send.keys.keyed_pipes import Source
 
 
-def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
+def test_sqlite_keys_of_another_storage_type_are_exact(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection],
 ) -> None:
+    """SQLite keys stored as another type than the column's are exact."""
     pipe, database = sqlite_pipe
     # More digits than a double has, texts that are integers, and a type whose texts SQLite makes
     # numbers of.
@@ -69,9 +70,10 @@ def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
         ("decimal(9,2)", "'many'", "decimal"),
     ],
 )
-def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
+def test_sqlite_keys_with_another_order_are_refused(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection], declared: str, value: str, key_type: str
 ) -> None:
+    """SQLite keys that do not compare as their type are refused by name."""
     pipe, database = sqlite_pipe
     database.execute(f"create table t (id integer primary key, k {declared})")
     database.execute(f"insert into t values (1, {value})")
@@ -80,7 +82,7 @@ def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
     }
     with pytest.raises(
         SourceError,
-        match=rf"TAP-004 stream t: .*key column k .*{key_type}",
+        match=rf"TAP-003 stream t: .*key column k .*{key_type}",
     ):
         pipe.run()
 
@@ -111,9 +113,10 @@ def test_a_lag_leaves_keys_without_distances_alone_and_says_so(
     assert "numbers from k 10 (late rows: window of 5 keys)" in caplog.text
 
 
-def test_values_that_an_override_reads_end_the_cuts_of_a_full_table_and_no_run(
+def test_overridden_values_end_slicing_not_the_run(
     spark: Any, tmp_path: Path, postgresql: Any
 ) -> None:
+    """Values read by an override end the slicing of a full table, but not the run."""
     del spark
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -128,24 +131,26 @@ def test_values_that_an_override_reads_end_the_cuts_of_a_full_table_and_no_run(
         assert pipe.run().ids("public-t") == Counter(range(21)) + Counter([30])
 
 
-def test_sqlite_bytes_in_a_text_that_a_table_would_be_cut_by_are_refused_by_name(
+def test_sqlite_bytes_in_a_text_key_are_refused(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection],
 ) -> None:
+    """SQLite bytes in a text column by which a table would be sliced are refused by name."""
     pipe, database = sqlite_pipe
     database.execute("create table t (id text primary key)")
     database.executemany("insert into t values (?)", [(b"k%03d" % n,) for n in range(50)])
     pipe.config["slice_rows"] = 10
     with pytest.raises(
         SourceError,
-        match=r"TAP-004 .*key column id .*6B303130",
+        match=r"TAP-003 .*key column id .*6B303130",
     ):
         pipe.run()
 
 
 @pytest.mark.parametrize("source", ["postgresql"], indirect=True)
-def test_a_bookmark_above_every_key_of_the_source_is_warned_about(
+def test_bookmark_above_every_key_is_warned_about(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A bookmark above every key of the source causes a warning."""
     pipe, prefix, execute = source
     execute("create table t (id integer primary key, k integer)")
     execute("insert into t values (1, 10), (2, 20)")

@@ -46,9 +46,10 @@ def test_each_run_is_one_snapshot_that_names_it(lake: IcebergLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_new_columns_and_wider_types_are_metadata_and_no_file_is_written_anew(
+def test_schema_changes_are_metadata_only(
     lake: IcebergLake,
 ) -> None:
+    """New columns and wider types change metadata only; no file is rewritten."""
     narrow = {
         "n": {**INT, "x-sql-datatype": "INTEGER"},
         "f": {"type": ["number", "null"], "x-sql-datatype": "REAL"},

@@ -49,7 +49,9 @@ class CataloguedLake(IcebergLake):
         given = dict(self.settings["catalog"])
         space = self.settings.get("namespace", "raw")
         options = io_properties(
-            Storage(self.settings.get("bucket", "."), self.settings.get("storage_options"))
+            Storage(
+                self.settings.get("bucket", str(self.folder)), self.settings.get("storage_options")
+            )
         )
         catalog = load_catalog(given.pop("name", "lake"), **options, **given)
         try:
@@ -84,7 +86,8 @@ def test_a_catalog_on_postgresql_under_a_name_and_a_namespace(
     assert lake.table("s").location() == f"file://{lake.folder}/raw/s"
 
 
-def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_path: Path) -> None:
+def test_rest_catalog_commits_once_if_answer_is_lost(tmp_path: Path) -> None:
+    """A REST catalog commits each run once, even where its answer is lost."""
     with rest_catalog(tmp_path) as server:
         lake = CataloguedLake(
             tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": server.token}
@@ -101,9 +104,10 @@ def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_
 
 
 @pytest.mark.slow
-def test_iceberg_s_own_rest_server_takes_each_run_once_also_where_somebody_was_faster(
+def test_reference_rest_server_commits_each_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Iceberg's own REST server commits each run once, even after a concurrent commit."""
     with reference_catalog(tmp_path) as uri:
         lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": uri})
         lake.check_two_runs()
@@ -130,7 +134,7 @@ def test_iceberg_s_own_rest_server_takes_each_run_once_also_where_somebody_was_f
         assert len(made) == 5
 
 
-def test_a_run_is_not_published_into_another_catalog_than_its_own(
+def test_run_is_published_only_to_its_own_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meltano's state backend knows the bucket alone, where the catalog would be a file."""

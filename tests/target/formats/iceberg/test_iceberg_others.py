@@ -49,9 +49,10 @@ def test_what_others_append_between_plan_and_snapshot_stays(lake: IcebergLake) -
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_rows_that_someone_changes_in_files_that_we_replace_are_for_a_person_and_the_way_out_works(
+def test_foreign_delete_in_replaced_files_is_refused(
     lake: IcebergLake,
 ) -> None:
+    """A concurrent delete in files we replace stops publishing until it is rolled back."""
     lake.load(items(), item(1, "a"), item(2, "a"), state(x=1))
     seen = lake.table("s").metadata.current_snapshot_id
     before_publishing(lake, lambda: lake.table("s").delete("id = 2"))
@@ -97,7 +98,8 @@ def before_publishing(lake: IcebergLake, act: Any) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_columns_that_others_add_stay_and_their_numbers_with_them(lake: IcebergLake) -> None:
+def test_foreign_columns_keep_their_values_and_ids(lake: IcebergLake) -> None:
+    """Columns that others add are kept, with their field ids."""
     lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema() as update:
         update.add_column("theirs", LongType(), doc="kept")
@@ -115,7 +117,8 @@ def test_columns_that_others_add_stay_and_their_numbers_with_them(lake: IcebergL
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: IcebergLake) -> None:
+def test_unsupported_foreign_change_is_refused(lake: IcebergLake) -> None:
+    """A foreign change that cannot be kept is refused before anything is published."""
     lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema() as update:
         update.rename_column("name", "label")
@@ -134,9 +137,10 @@ def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: Iceb
     [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)],
     ids=str,
 )
-def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_values_stay(
+def test_foreign_column_of_unsupported_type_is_refused(
     lake: IcebergLake, kind: IcebergType
 ) -> None:
+    """A foreign column of an unsupported type is refused by name and keeps its values."""
     lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema() as update:
         update.add_column("theirs", kind)
@@ -155,7 +159,8 @@ def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_val
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_table_that_no_pipeline_made_or_that_is_gone_is_a_clear_error(lake: IcebergLake) -> None:
+def test_foreign_or_missing_table_is_a_clear_error(lake: IcebergLake) -> None:
+    """A table that no pipeline created, or that is missing, is a clear error."""
     lake.load(items(stream="other"), item(1, "a", "other"))
     lake.catalog().create_table(
         ("raw", "s"), lake.table("other").schema(), location=f"file://{lake.folder}/raw/s"

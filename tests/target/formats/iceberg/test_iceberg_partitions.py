@@ -116,9 +116,8 @@ def test_a_merge_puts_rows_where_the_transforms_say(spark: object, lake: Iceberg
         ].to_pylist() == [id]
 
 
-def test_partitions_change_by_evolution_and_old_files_keep_theirs(
-    spark: object, lake: IcebergLake
-) -> None:
+def test_partition_evolution_keeps_old_files(spark: object, lake: IcebergLake) -> None:
+    """Partition specs evolve, and old files keep their own."""
     load(lake, *ROWS[:2], by=["country"], method="upsert")
     load(lake, *ROWS[2:4], by=["month(at)"], method="upsert")
     load(lake, *ROWS[4:], by=[], method="upsert")
@@ -130,9 +129,8 @@ def test_partitions_change_by_evolution_and_old_files_keep_theirs(
     assert len(lake.runs("s")) == 4
 
 
-def test_files_that_others_append_to_a_partitioned_table_are_read_as_they_mean(
-    spark: object, lake: IcebergLake
-) -> None:
+def test_foreign_files_in_partitioned_table_are_merged(spark: object, lake: IcebergLake) -> None:
+    """Files that others append to a partitioned table are read correctly by a merge."""
     load(lake, *ROWS, by=["country"], method="upsert")
     theirs = pa.table(
         {
@@ -146,9 +144,10 @@ def test_files_that_others_append_to_a_partitioned_table_are_read_as_they_mean(
     assert found(lake) == wanted(*ROWS[:4], (5, "PT", None), (20, "ES", None), (21, None, None))
 
 
-def test_transforms_of_iceberg_alone_are_refused_elsewhere_and_so_is_what_has_none(
+def test_unsupported_partition_transforms_are_refused(
     lake: IcebergLake,
 ) -> None:
+    """Iceberg-only transforms are refused for other formats, and for unsuitable types."""
     lake.format = "delta"
     with pytest.raises(
         ConfigurationError,

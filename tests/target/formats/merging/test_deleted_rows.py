@@ -16,9 +16,8 @@ __all__ = ["lake"]
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_a_deleted_record_is_removed_or_marked_and_a_later_one_brings_it_back(
-    lake: Lake, hard: bool
-) -> None:
+def test_deleted_row_is_restored_by_a_later_record(lake: Lake, hard: bool) -> None:
+    """A deleted record is removed or marked, and a later one restores it."""
     lake.load(items(), *(item(n, 1, f"row {n}") for n in range(4)), hard_delete=hard)
     gone = [
         record("s", id=1, clock=2, _sdc_deleted_at=DELETED),
@@ -54,9 +53,9 @@ def test_deletes_within_one_run_obey_the_cursor_and_the_order(lake: Lake) -> Non
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_rows_below_the_activated_version_or_without_one_are_deleted(
-    lake: Lake, hard: bool
-) -> None:
+def test_rows_below_activated_version_are_deleted(lake: Lake, hard: bool) -> None:
+    """Rows below the activated version, or without a version, are deleted."""
+
     def load(*messages: dict) -> list:
         lake.load(items(), *messages, hard_delete=hard)
         return lake.rows("s", "id, name" if hard else "id, name, _sdc_deleted_at is not null")
@@ -95,9 +94,9 @@ def test_a_run_without_versions_changes_rows_that_came_with_one(lake: Lake) -> N
 
 
 @pytest.mark.parametrize("hard", [True, False])
-def test_without_metadata_columns_deletes_and_versions_count_all_the_same(
-    lake: Lake, hard: bool
-) -> None:
+def test_deletes_and_versions_work_without_metadata(lake: Lake, hard: bool) -> None:
+    """Deletes and versions work the same without metadata columns."""
+
     def load(*messages: dict) -> None:
         lake.load(items(), *messages, hard_delete=hard, add_record_metadata=False)
 
@@ -115,7 +114,8 @@ def test_without_metadata_columns_deletes_and_versions_count_all_the_same(
 
 
 @files_and_a_log
-def test_rows_not_seen_in_a_full_run_are_removed_and_none_after_a_delta(lake: Lake) -> None:
+def test_only_a_full_run_deletes_stale_rows(lake: Lake) -> None:
+    """A full run deletes the rows it did not see; a delta deletes none."""
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     delta = items("overwrite-delete-stale")
     lake.load(full, *(item(n, 1, "a") for n in range(6)))

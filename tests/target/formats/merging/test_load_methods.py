@@ -85,7 +85,8 @@ def test_cursor_that_compares_as_text_is_warned_of(
     assert "its cursor" not in caplog.text
 
 
-def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) -> None:
+def test_second_schema_midstream_keeps_all_records(lake: Lake) -> None:
+    """A second schema in mid-stream keeps all records of the run."""
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     wider = json.loads(json.dumps(full))
     wider["schema"]["properties"]["more"] = TEXT
@@ -104,9 +105,10 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
 
 
 @files_and_a_log
-def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(
+def test_upsert_deduplicates_an_append_only_table(
     lake: Lake,
 ) -> None:
+    """The first upsert into an append-only table leaves one row for each key."""
     lake.load(items("append-only"), item(1, 1, "a"), item(None, 1, "no key"), item(2, 5, "a"))
     lake.load(items("append-only"), item(1, 3, "b"), item(2, 5, "b"), item(None, 1, "no key"))
     lake.load(items("upsert"), item(3, 1, "c"), item(1, 2, "late"))
@@ -117,7 +119,9 @@ def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted
     assert lake.rows("s", "clock, name") == [(1, "d"), (3, "b"), (5, "b")]
 
 
-def test_columns_that_came_and_went_keep_their_values_in_rewritten_files(lake: Lake) -> None:
+def test_removed_columns_survive_rewrites(lake: Lake) -> None:
+    """Columns no longer in the schema keep their values in rewritten files."""
+
     def load(properties: dict, *records: dict) -> None:
         message = schema("s", {"id": INT, **properties}, ("id",), **{"x-load-method": "upsert"})
         lake.load(message, *records)
@@ -132,9 +136,10 @@ def test_columns_that_came_and_went_keep_their_values_in_rewritten_files(lake: L
 
 
 @files_and_a_log
-def test_append_dedup_keeps_the_history_in_a_table_of_its_own_and_counts_each_record_once(
+def test_append_dedup_keeps_history_in_own_table(
     lake: Lake,
 ) -> None:
+    """Deduplicated appends keep the history in its own table and count each record once."""
     lake.load(items("append-dedup"), item(1, 1, "a"), item(1, 2, "b"))
     gone = record("s", id=1, clock=3, _sdc_deleted_at=DELETED)
     lake.load(items("append-dedup"), item(1, 1, "late"), gone, hard_delete=True)

@@ -86,9 +86,8 @@ def restore(contents: dict[Path, bytes]) -> None:
         path.write_bytes(data)
 
 
-def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(
-    table: Table, monkeypatch
-) -> None:
+def test_inserts_alone_rewrite_nothing_without_spark(table: Table, monkeypatch) -> None:
+    """Inserts alone open and rewrite no file and need no Spark."""
     monkeypatch.setattr(
         "target_spark_lake.target.start_session", lambda *_: pytest.fail("Spark was started")
     )
@@ -102,9 +101,8 @@ def test_inserts_alone_open_and_rewrite_nothing_and_need_no_spark(
     assert set(before) < set(table.files())
 
 
-def test_changed_rows_need_no_spark_until_their_keys_are_too_many(
-    table: Table, monkeypatch
-) -> None:
+def test_small_merges_run_without_spark(table: Table, monkeypatch) -> None:
+    """Changed rows are merged without Spark unless they have too many keys."""
     started: list[object] = []
 
     def start(*_: object) -> None:
@@ -140,9 +138,8 @@ def test_a_merge_by_spark_is_tasks_of_its_session(spark: Any, table: Table, monk
     assert {id for id, note in table.notes().items() if note == "second"} == {1010, 3330}
 
 
-def test_a_merge_opens_only_files_that_may_hold_its_keys_and_rewrites_those_that_do(
-    spark: object, table: Table
-) -> None:
+def test_merge_opens_and_rewrites_only_matching_files(spark: object, table: Table) -> None:
+    """A merge opens only files that may hold its keys and rewrites only those that do."""
     files = table.files()
     unreadable = {files[n]: damage(files[n]) for n in (0, 2, 5)}
     # 1015 and 3333 lie between keys of files 1 and 3, which hold no such row; of these files only
@@ -170,9 +167,8 @@ def test_files_all_of_whose_rows_are_replaced_are_not_read_again(
 
 
 @pytest.mark.parametrize("left", [None, b"{", b'{"format_version": 1, "files": {"raw/s/x": 7}}'])
-def test_a_lost_or_damaged_index_is_made_anew_and_nothing_changes(
-    spark: object, table: Table, left: bytes | None
-) -> None:
+def test_lost_or_damaged_index_is_rebuilt(spark: object, table: Table, left: bytes | None) -> None:
+    """A lost or damaged index is rebuilt, and the result is the same."""
     table.index().unlink() if left is None else table.index().write_bytes(left)
     table.load([5, 4070], "second")
     assert len(table.replaced()) == 1
@@ -187,9 +183,8 @@ def test_an_index_of_a_newer_version_is_refused(table: Table) -> None:
         table.load([1], "second")
 
 
-def test_the_index_knows_what_appends_and_people_did_to_the_folder(
-    spark: object, table: Table
-) -> None:
+def test_index_tracks_appends_and_removed_files(spark: object, table: Table) -> None:
+    """The index accounts for appends and for files that people removed."""
     gone, *_ = table.files()
     gone.unlink()
     append = {**UPSERT, "schema": {**UPSERT["schema"], "x-load-method": "append-only"}}
@@ -205,9 +200,10 @@ def test_the_index_knows_what_appends_and_people_did_to_the_folder(
 
 
 @pytest.mark.parametrize("tenants", [["a", "b"], ["é", "ü"]])
-def test_a_composite_key_is_looked_for_in_the_ranges_of_all_its_columns(
+def test_composite_key_is_pruned_by_all_columns(
     spark: object, tmp_path: Path, tenants: list[str]
 ) -> None:
+    """File pruning for a composite key uses the ranges of all its columns."""
     lake = Lake(tmp_path / "lake")
     for tenant in tenants:
         for start in (0, 1000):
@@ -251,7 +247,8 @@ class Looks(dict[int, dict[str, int]]):
         return super().values()
 
 
-def test_verdicts_of_a_file_are_looked_up_without_going_through_those_of_others() -> None:
+def test_verdict_lookup_is_independent_of_file_count() -> None:
+    """The verdicts of a file are looked up without scanning those of other files."""
     found: Any = Looks({number: {"drop": number, "mark": 1} for number in range(1000)})
     verdicts = Verdicts(rows=None, by_number=found)  # type: ignore[arg-type]
     for number in range(1000):

@@ -33,9 +33,9 @@ __all__ = ["lake"]
 
 
 @pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
-def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(
-    spark: Any, lake: Lake, method: str
-) -> None:
+def test_merged_row_is_only_in_its_newest_partition(spark: Any, lake: Lake, method: str) -> None:
+    """A merged row is only in the partition of its newest values."""
+
     def run(*rows: tuple[int, str | None, str]) -> None:
         extent = {"x-extent": "full", "x-replication-method": "FULL_TABLE"}
         values = [{"id": n, "c": c, "t": f"{day}T00:00:00"} for n, c, day in rows]

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 __all__ = ["lake"]
 
 
-def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(
+def test_late_committed_row_wins_over_earlier_rows(
     lake: Lake,
 ) -> None:
     """Its database holds no newer one, whatever the cursors say; what comes after it is compared as
@@ -38,7 +38,7 @@ def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_ove
     ]
 
 
-def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(
+def test_greatest_cursor_wins_then_last_received(
     lake: Lake,
 ) -> None:
     """By every method, because there is one conflict; the test against a dict shows which method
@@ -64,9 +64,10 @@ def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smalles
     assert lake.rows("s", "id, name") == [(1, "b"), (2, "again"), (3, "at last"), (4, "h")]
 
 
-def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cursor(
+def test_last_received_wins_without_a_cursor(
     lake: Lake,
 ) -> None:
+    """Without a cursor the last received row wins; an option can name a cursor."""
     lake.load(items(cursor=False), item(1, 9, "a"), item(1, 1, "b"))
     lake.load(items(cursor=False), item(1, 0, "c"))
     assert lake.rows("s", "id, name") == [(1, "c")]
@@ -74,7 +75,8 @@ def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cur
     assert lake.rows("s", "id, name") == [(1, "c")]
 
 
-def test_of_a_cursor_that_only_the_source_can_compare_the_last_received_wins(lake: Lake) -> None:
+def test_last_received_wins_for_source_ordered_cursor(lake: Lake) -> None:
+    """Where only the source can compare cursors, the last received row wins."""
     source = items(**{"x-cursor-order": "source"})
     lake.load(items(), item(1, 9, "a"))
     lake.load(source, item(1, 5, "b"), item(1, 3, "c"))
@@ -85,7 +87,8 @@ def test_of_a_cursor_that_only_the_source_can_compare_the_last_received_wins(lak
     assert lake.rows("s", "id, name") == [(1, "d")]
 
 
-def test_a_number_that_the_lake_has_as_text_is_compared_as_a_number(lake: Lake) -> None:
+def test_numeric_text_cursor_compares_as_a_number(lake: Lake) -> None:
+    """A numeric cursor that is stored as text is compared as a number."""
     options = {"s": {"columns": {"clock": "string"}}}
     lake.load(items(), item(1, 9, "a"), stream_options=options)
     lake.load(items(), item(1, 10, "b"), item(1, 9, "late"), stream_options=options)
@@ -94,7 +97,7 @@ def test_a_number_that_the_lake_has_as_text_is_compared_as_a_number(lake: Lake) 
 
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake: Lake) -> None:
+def test_input_order_holds_across_validation_paths(lake: Lake) -> None:
     """Lines are Spark's, but 1.0 for an integer is jsonschema's; both are in the middle of the
     batch.
     """

@@ -24,7 +24,7 @@ def schema_of(message: dict, **options: Any) -> StreamSchema:
     return StreamSchema.of(message, settings)
 
 
-def test_a_cursor_that_is_named_like_a_metadata_column_counts_for_nothing() -> None:
+def test_cursor_named_like_metadata_column_is_ignored() -> None:
     """As where the source was loaded by another target."""
     message = schema("s", {**ITEM, "_sdc_sequence": INT}, ("id",), **{"x-load-method": "upsert"})
     named = {**message, "bookmark_properties": ["_sdc_sequence"]}
@@ -55,9 +55,8 @@ def test_columns_whose_names_are_the_target_s_own_are_refused(
 
 
 @pytest.mark.parametrize("method", MERGING)
-def test_a_merging_load_method_without_a_key_is_refused_before_anything_is_read(
-    lake: Lake, method: str
-) -> None:
+def test_merge_without_a_key_is_refused_before_reading(lake: Lake, method: str) -> None:
+    """A merging load method without a key is refused before any record is read."""
     with pytest.raises(ConfigurationError, match=rf"LAKE-040 .*load_method.*{method}"):
         lake.load(schema("s", ITEM), b"this line is not even read\n", load_method=method)
     with pytest.raises(ConfigurationError, match="LAKE-041"):

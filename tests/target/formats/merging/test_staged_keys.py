@@ -117,7 +117,8 @@ def test_a_key_of_two_columns_must_fit_in_both() -> None:
     )
 
 
-def test_a_widened_key_and_a_column_that_is_not_there_are_unknown_or_null() -> None:
+def test_widened_key_is_unknown_and_missing_is_null() -> None:
+    """A widened key's range is unknown, and a missing column is all null."""
     file = parquet({"k": pa.array([1, 2])})
     texts = look(parquet({"k": pa.array(["9"])}), "k")
     assert texts.may_be_in(known(file, "k"))

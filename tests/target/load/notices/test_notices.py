@@ -23,9 +23,8 @@ from target_spark_lake.table.changes import Commit
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
-def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(
-    lake: Lake, hook: Webhook
-) -> None:
+def test_only_failures_and_recoveries_are_notified(lake: Lake, hook: Webhook) -> None:
+    """By default a failure and the recovery from it are notified, but no other success."""
     settings = {"notify": [{"url": hook.url}]}
     succeed(lake, **settings)
     assert hook.notices == []
@@ -127,9 +126,8 @@ def test_a_tap_that_says_nothing_is_a_failure_that_is_told(lake: Lake, hook: Web
     assert "LAKE-006" in text
 
 
-def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(
-    lake: Lake, hook: Webhook
-) -> None:
+def test_commands_are_neither_failures_nor_recoveries(lake: Lake, hook: Webhook) -> None:
+    """Commands of spark-lake count neither as failures nor as recoveries."""
     settings = {"notify": [{"url": hook.url, "on": ALL}]}
     storage, layout = Storage(str(lake.folder), {}), Layout("test")
 
@@ -154,9 +152,11 @@ def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(
     ]
 
 
-def test_a_run_that_could_not_publish_is_told_as_failed_and_the_next_one_as_recovered(
+def test_unpublished_run_is_notified_as_failed(
     lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A run that could not publish is notified as failed, and the next as recovered."""
+
     def refuse(*_: Any) -> None:
         raise StorageError(RunCode.STORAGE_FAILED, "the bucket refuses")
 

@@ -54,9 +54,8 @@ def hours_ago(hours: float) -> str:
     return (datetime.now(UTC) - timedelta(hours=hours)).replace(tzinfo=None).isoformat()
 
 
-def test_a_lag_is_told_when_it_passes_its_bound_and_not_again_before_it_is_below(
-    lake: Lake, hook: Webhook
-) -> None:
+def test_lag_is_notified_once_per_threshold_crossing(lake: Lake, hook: Webhook) -> None:
+    """A lag is notified when it exceeds its limit, and again only after it fell below it."""
     settings = {"notify": [{"url": hook.url, "on": ["lag"]}], "max_lag_minutes": 60}
     for hours in (0.5, 3, 2, 0.1, 5):
         load(lake, AB, {"a": 1}, at=hours_ago(hours), ended_early=True, **settings)

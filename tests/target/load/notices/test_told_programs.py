@@ -44,9 +44,10 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("messages", "outcome"), [(GOOD, "succeeded"), ([*GOOD, b"no message\n"], "failed")]
 )
-def test_the_program_ends_as_without_a_receiver_and_never_shows_the_url(
+def test_receiver_never_changes_exit_or_leaks_its_url(
     lake: Lake, hook: Webhook, answer: int, messages: list[Any], outcome: str
 ) -> None:
+    """The program exits as it would without a receiver and never shows its URL."""
     hook.answer = answer
     done = subprocess.run(
         command(lake, hook),
@@ -81,9 +82,8 @@ def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webho
 
 
 @pytest.mark.slow
-def test_a_run_whose_state_can_not_be_printed_is_told_as_what_it_is(
-    lake: Lake, hook: Webhook
-) -> None:
+def test_unprintable_state_is_notified_as_success(lake: Lake, hook: Webhook) -> None:
+    """A committed run whose state cannot be printed is notified as succeeded."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command(lake, hook),
@@ -102,9 +102,8 @@ def test_a_run_whose_state_can_not_be_printed_is_told_as_what_it_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [200, SILENT])
-def test_a_run_that_is_stopped_is_told_and_ends_though_nobody_answers(
-    lake: Lake, hook: Webhook, answer: int | str
-) -> None:
+def test_stopped_run_is_notified_and_ends(lake: Lake, hook: Webhook, answer: int | str) -> None:
+    """A stopped run is notified and ends, even if the receiver never answers."""
     hook.answer = answer
     with begun(lake, hook) as process:
         process.send_signal(signal.SIGTERM)
@@ -120,9 +119,8 @@ def test_a_run_that_is_stopped_is_told_and_ends_though_nobody_answers(
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_waiting_for_an_answer_and_the_run_has_failed_as_before(
-    lake: Lake, hook: Webhook
-) -> None:
+def test_signal_ends_the_wait_for_an_answer(lake: Lake, hook: Webhook) -> None:
+    """A signal ends the wait for an answer, and the run fails with its original error."""
     hook.answer = SILENT
     with begun(lake, hook) as process:
         assert process.stdin is not None

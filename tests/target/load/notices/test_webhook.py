@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
         (ENDLESS, "its answer has no end"),
     ],
 )
-def test_an_answer_that_is_no_good_is_one_warning_and_changes_nothing(
+def test_bad_answer_is_one_warning(
     lake: Lake,
     hook: Webhook,
     answer: int | str,
@@ -40,6 +40,7 @@ def test_an_answer_that_is_no_good_is_one_warning_and_changes_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A bad answer is one warning and changes nothing."""
     if answer == SILENT:
         monkeypatch.setattr(webhook, "SECONDS", 0.3)
         said = "no whole answer within 0 s"
@@ -65,9 +66,8 @@ def warned_of(lake: Lake, url: str, said: str, caplog: pytest.LogCaptureFixture)
     assert SECRET not in json.dumps(journals(lake))
 
 
-def test_a_receiver_that_is_not_there_is_one_warning_and_changes_nothing(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreachable_receiver_is_one_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """An unreachable receiver is one warning and changes nothing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         # Bound, but nobody listens.
@@ -99,9 +99,10 @@ def self_signed(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_a_certificate_that_nobody_vouches_for_is_one_warning_and_nothing_is_sent(
+def test_untrusted_certificate_sends_nothing(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """An untrusted certificate is one warning, and nothing is sent."""
     with listening(self_signed(tmp_path)) as hook, caplog.at_level(logging.WARNING):
         succeed(lake, notify=[{"url": hook.url, "on": ALL}])
         assert hook.paths == []
@@ -109,9 +110,10 @@ def test_a_certificate_that_nobody_vouches_for_is_one_warning_and_nothing_is_sen
     assert "certificate verify failed" in line
 
 
-def test_a_redirect_is_followed_with_the_content_but_to_no_other_scheme(
+def test_redirect_is_followed_within_its_scheme(
     lake: Lake, hook: Webhook, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A redirect is followed with the content, but never to another scheme."""
     settings = {"notify": [{"url": hook.url, "on": ALL}]}
     hook.answer, hook.location = 307, f"{hook.root}/elsewhere"
     succeed(lake, **settings)

@@ -36,9 +36,10 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
         ),
     ],
 )
-def test_other_settings_of_the_target_are_refused_once_and_the_next_run_starts_anew(
+def test_changed_settings_refuse_the_checkpoint_once(
     lake: Lake, before: JSON, after: JSON, named: str
 ) -> None:
+    """A checkpoint of other settings is refused once, and the next run starts over."""
     die(lake, AFTER_THE_SECOND_STATE, **before)
     with pytest.raises(StateError, match=rf"LAKE-064 .*{named}") as refused:
         lake.load(*lake.announced(increment()), **after)
@@ -115,7 +116,8 @@ def test_files_that_are_not_there_whole_are_not_taken_over(lake: Lake, damage: s
     assert_exact(lake)
 
 
-def test_a_damaged_checkpoint_is_left_aside_and_a_newer_one_is_not_touched(lake: Lake) -> None:
+def test_damaged_checkpoint_is_ignored_newer_is_kept(lake: Lake) -> None:
+    """A damaged checkpoint is ignored; one of a newer version is left untouched."""
     die(lake, AFTER_THE_SECOND_STATE)
     place = lake.folder / ".dataspoc/state/test/checkpoint.json"
     good = place.read_text()
@@ -129,7 +131,8 @@ def test_a_damaged_checkpoint_is_left_aside_and_a_newer_one_is_not_touched(lake:
     assert_exact(lake)
 
 
-def test_a_continued_tap_must_name_all_streams_that_were_taken_over(lake: Lake) -> None:
+def test_resumed_tap_must_announce_kept_streams(lake: Lake) -> None:
+    """A resumed tap must announce all streams that the checkpoint holds."""
     die(lake, AFTER_ALL_RECORDS)
     lines = [line for line in lake.announced(increment()) if line.get("stream") != "whole"]
     with pytest.raises(ProtocolError, match="LAKE-004"):

@@ -35,9 +35,8 @@ def last_state_before(lines: list[JSON], end: int) -> int | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True], ids=["between lines", "inside a line"])
 @pytest.mark.parametrize("line", range(len(increment()) + 2))
-def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(
-    lake: Lake, line: int, half: bool
-) -> None:
+def test_resume_completes_input_cut_at_any_line(lake: Lake, line: int, half: bool) -> None:
+    """Wherever the tap's lines end, the next run loads the rest exactly once."""
     lines = lake.announced(increment())
     whole, rest = to_bytes(*lines[:line]), to_bytes(*lines[line : line + 1]) if half else b""
     if line == 0 and not half:
@@ -80,7 +79,7 @@ def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake: Lake) -> None:
+def test_failed_target_keeps_its_last_checkpoint(lake: Lake) -> None:
     """Nothing is salvaged from a run that failed by itself."""
     with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load_slowly(*lake.announced(increment())[:9], b'"broken\n')
@@ -110,7 +109,7 @@ def begun_again(lake: Lake) -> list[JSON]:
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_what_a_dead_run_had_staged_of_a_stream_that_begins_again_is_dropped(lake: Lake) -> None:
+def test_restarted_stream_drops_rows_of_the_dead_run(lake: Lake) -> None:
     """Also where the tap dies once more, at any place behind that."""
     part_of_whole = increment().index(WHOLE) + 7
     die(lake, part_of_whole)
@@ -127,16 +126,16 @@ def test_what_a_dead_run_had_staged_of_a_stream_that_begins_again_is_dropped(lak
     assert_exact(lake)
 
 
-def test_a_stream_that_begins_again_behind_its_own_records_is_refused(lake: Lake) -> None:
+def test_restart_after_own_records_is_refused(lake: Lake) -> None:
+    """A stream that restarts after its own records is refused."""
     die(lake, increment().index(WHOLE) + 7)
     opening, grows, again, whole, *_ = begun_again(lake)
     with pytest.raises(ProtocolError, match=r"LAKE-004 .*whole"):
         lake.load(opening, grows, whole, again)
 
 
-def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it(
-    lake: Lake, capsys
-) -> None:
+def test_report_counts_resumed_rows_in_publishing_run(lake: Lake, capsys) -> None:
+    """Resumed rows are counted in the report of the run that published them."""
     die(lake, AFTER_ALL_RECORDS)
     lake.load(*lake.announced(increment()))
     published, died, _ = runs(lake, capsys)
@@ -148,9 +147,10 @@ def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it
     }
 
 
-def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_came_any_more(
+def test_resumed_new_columns_reach_the_table(
     lake: Lake,
 ) -> None:
+    """New columns of a resumed run reach the table, even without further records."""
     wider = schema("grows", {"id": INT, "name": TEXT, "extra": TEXT}, ("id",))
     body = [wider, record("grows", id=3, extra="x"), state(grows=3), state(grows=3)]
     with pytest.raises(ProtocolError, match="LAKE-005"):
@@ -161,7 +161,7 @@ def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_cam
     assert ["extra", "string"] in table["columns"]
 
 
-def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake) -> None:
+def test_column_of_only_the_dead_run_reaches_the_table(lake: Lake) -> None:
     """Its SCHEMA changed on the way; the run that continues sends only the last one."""
     narrow = schema("grows", {"id": INT}, ("id",))
     body = [schema("grows", {"id": INT, "extra": TEXT}), record("grows", id=3, extra="x"), narrow]
@@ -176,9 +176,7 @@ def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake
     assert ["extra", "string"] in table["columns"]
 
 
-def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_continued(
-    lake: Lake, capsys
-) -> None:
+def test_empty_input_keeps_the_checkpoint(lake: Lake, capsys) -> None:
     """The tap could not start: the database was down, its password is wrong."""
     die(lake, AFTER_THE_SECOND_STATE)
     before = lake.files()

@@ -29,9 +29,8 @@ def test_with_resume_false_nothing_is_kept(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("start", [{"final": False, "start": "full"}, {}], ids=["full", "foreign"])
-def test_a_full_run_and_a_foreign_tap_keep_nothing_and_discard_what_was_kept(
-    lake: Lake, start: JSON
-) -> None:
+def test_full_run_or_foreign_tap_discards_checkpoint(lake: Lake, start: JSON) -> None:
+    """A full run and a foreign tap write no checkpoint and discard an earlier one."""
     die(lake, AFTER_THE_SECOND_STATE)
     assert lake.checkpoint() is not None
     opening = {**state(), **start}
@@ -63,7 +62,8 @@ def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
     assert_as_before(lake)
 
 
-def test_a_state_without_what_the_tap_needs_to_go_on_is_no_checkpoint(lake: Lake) -> None:
+def test_state_without_resume_data_is_no_checkpoint(lake: Lake) -> None:
+    """A STATE without the tap's resume data is no checkpoint."""
     lines = [
         {name: value for name, value in line.items() if name != "resume"}
         for line in lake.announced(increment())
@@ -78,7 +78,7 @@ def test_a_state_without_what_the_tap_needs_to_go_on_is_no_checkpoint(lake: Lake
 @pytest.mark.parametrize(
     ("batch_size", "kept"), [(100, 3), (1000, None)], ids=["cut at the STATE", "not cut there"]
 )
-def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
+def test_batch_outgrown_after_a_state_is_not_salvaged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, batch_size: int, kept: int | None
 ) -> None:
     """It may hold rows of both sides of the last STATE, so only an older cut counts."""
@@ -98,9 +98,7 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
 
 
 @pytest.mark.slow
-def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(
-    lake: Lake, monkeypatch
-) -> None:
+def test_no_batch_spans_a_written_checkpoint(lake: Lake, monkeypatch) -> None:
     """Whatever the batches' size, the files of each checkpoint hold just the rows before its
     STATE.
     """

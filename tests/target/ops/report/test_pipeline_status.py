@@ -66,9 +66,8 @@ def load(folder: str, number: int) -> str:
 
 
 @pytest.mark.slow
-def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another(
-    tmp_path: Path, capsys
-) -> None:
+def test_fifty_pipelines_in_one_bucket_are_isolated(tmp_path: Path, capsys) -> None:
+    """Fifty pipelines run concurrently in one bucket, and none affects another."""
     bucket = tmp_path / "lake"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(load, [str(bucket)] * 50, range(50))) == PIPELINES
@@ -124,9 +123,8 @@ def aged(lake: SmallLake, seconds: int) -> None:
     storage.replace(newest, json.dumps({**body, "finished_at": ended}).encode())
 
 
-def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(
-    lake: SmallLake, capsys
-) -> None:
+def test_status_exits_1_if_last_success_is_too_old(lake: SmallLake, capsys) -> None:
+    """The exit code is 1 if the last success is older than allowed."""
     lake.sync()
     aged(lake, 7 * 3600)
     for limit, exit_code in (
@@ -146,7 +144,8 @@ def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(
             age_limits([wrong])
 
 
-def test_what_spark_lake_did_itself_is_no_success_of_the_pipeline(lake: SmallLake, capsys) -> None:
+def test_commands_do_not_count_as_pipeline_success(lake: SmallLake, capsys) -> None:
+    """A spark-lake command counts neither as a success nor as a failure of the pipeline."""
     lake.sync()
     before, _ = status(lake.url, capsys)
     open_run(lake.storage(), LAYOUT, command="compact").fail(RuntimeError("no room"))
@@ -161,9 +160,8 @@ def test_what_spark_lake_did_itself_is_no_success_of_the_pipeline(lake: SmallLak
     assert after[PIPELINE]["streams"]["grows"]["replication_key_value"] == 1
 
 
-def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(
-    lake: SmallLake, capsys
-) -> None:
+def test_running_status_follows_lock_liveness(lake: SmallLake, capsys) -> None:
+    """A live lock means running, and a dead holder has failed."""
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     told, _ = status(lake.url, capsys, "--max-age", "1h")
     assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("running", True)
@@ -194,7 +192,8 @@ def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(
     }
 
 
-def test_the_age_of_a_watermark_is_told_where_the_key_is_a_moment(lake: SmallLake, capsys) -> None:
+def test_watermark_age_is_shown_for_time_keys(lake: SmallLake, capsys) -> None:
+    """The watermark's age is shown where the key is a timestamp."""
     storage, now = lake.storage(), datetime.now(UTC)
     for pipeline, value, age in (
         ("naive", (now - timedelta(hours=3)).replace(tzinfo=None).isoformat(), 3 * 3600),

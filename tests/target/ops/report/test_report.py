@@ -131,9 +131,8 @@ def contrast(page: Any, selector: str) -> float:
     return found
 
 
-def test_the_page_is_readable_on_phone_and_desk_in_light_and_dark_and_asks_nobody(
-    bucket: Bucket, browser: Browser
-) -> None:
+def test_page_is_readable_everywhere_and_offline(bucket: Bucket, browser: Browser) -> None:
+    """The page is readable on phone and desktop, light and dark, without any request."""
     now = datetime.now(UTC)
     for hours in range(60):
         error = "the source is gone " + "x" * 300 if hours % 20 == 3 else None
@@ -173,9 +172,8 @@ def test_the_page_is_readable_on_phone_and_desk_in_light_and_dark_and_asks_nobod
     assert len(set(shots.values())) == len(shots)
 
 
-def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(
-    bucket: Bucket, browser: Browser
-) -> None:
+def test_hostile_texts_are_escaped_and_secrets_masked(bucket: Bucket, browser: Browser) -> None:
+    """Hostile names and texts are escaped, and secrets are masked."""
     register_secret("hunter2-of-the-lake")
     now = datetime.now(UTC)
     bucket.add(HOSTILE, now - timedelta(hours=1), **{HOSTILE: {"records": 7, "bytes": 1}})
@@ -195,9 +193,8 @@ def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(
     seen.close()
 
 
-def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(
-    bucket: Bucket, browser: Browser
-) -> None:
+def test_charts_give_numbers_to_screen_readers(bucket: Bucket, browser: Browser) -> None:
+    """Charts give their numbers on hover and to screen readers."""
     now = datetime.now(UTC)
     bucket.add("shop", now - timedelta(days=30), orders={"records": 1_234, "bytes": 5_000})
     bucket.add("shop", now - timedelta(days=2), error="gone")
@@ -232,7 +229,8 @@ def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(
 
 
 @pytest.mark.slow
-def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bucket) -> None:
+def test_page_size_is_bounded_for_many_runs(bucket: Bucket) -> None:
+    """A thousand runs and many streams make a page of bounded size."""
     now = datetime.now(UTC)
     streams = {f"stream_{number}": {"records": 1, "bytes": 1} for number in range(60)}
     for hours in range(1_000):
@@ -281,7 +279,7 @@ def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:
     assert len(re.findall(r"<code>\d{8}T", page)) == 3
 
 
-def test_the_page_and_status_agree_on_the_last_run_and_the_last_success(
+def test_page_and_status_agree_on_last_run_and_success(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command that went well, or did not, is no sync."""
@@ -299,7 +297,8 @@ def test_the_page_and_status_agree_on_the_last_run_and_the_last_success(
     assert '<bdi>shop</bdi>\n <span class="outcome bad">failed</span>' in page
 
 
-def test_a_damaged_journal_is_a_line_of_the_page_and_hides_no_other_run(bucket: Bucket) -> None:
+def test_damaged_journal_hides_no_other_run(bucket: Bucket) -> None:
+    """A damaged journal is one line of the page and hides no other run."""
     now = datetime.now(UTC)
     bucket.add("shop", now, orders={"records": 5, "bytes": 1})
     (

@@ -19,9 +19,11 @@ from target_spark_lake.table.changes import Commit
 ID = {"id": {"type": ["integer", "null"]}}
 
 
-def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
+def test_unstarted_tap_is_a_failed_run(
     tmp_path: Path, capsys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A tap that does not start is a failed run, although the target exits normally."""
+
     def start(*_: object) -> None:
         raise AssertionError("no Spark for this")
 
@@ -54,9 +56,8 @@ def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
     status(lake.folder, capsys)
 
 
-def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(
-    tmp_path: Path, capsys
-) -> None:
+def test_empty_input_beside_a_live_run_leaves_no_trace(tmp_path: Path, capsys) -> None:
+    """An empty input leaves no trace while another run holds the pipeline."""
     lake = Lake(tmp_path / "lake")
     held = open_run(Storage(str(lake.folder)), Layout("test"))
     with pytest.raises(LockedError, match="LAKE-060"):

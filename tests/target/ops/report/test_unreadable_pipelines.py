@@ -23,9 +23,8 @@ def lake(tmp_path: Path) -> SmallLake:
 
 
 @pytest.mark.slow
-def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(
-    lake: SmallLake, capsys
-) -> None:
+def test_unreadable_pipeline_is_reported_alone(lake: SmallLake, capsys) -> None:
+    """A pipeline that cannot be read is reported and hides no other."""
     lake.sync()
     storage = lake.storage()
     storage.replace(Layout("edited").state, b'{"bookmarks": nope}')
@@ -79,9 +78,8 @@ def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(
     assert "the tap can't say what there is to read" in problems
 
 
-def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(
-    lake: SmallLake, capsys
-) -> None:
+def test_journal_without_report_fields_is_tolerated(lake: SmallLake, capsys) -> None:
+    """A journal that lacks its report fields stops no command."""
     lake.sync()
     with pytest.raises(RuntimeError), open_run(lake.storage(), LAYOUT).failing():
         raise RuntimeError("x")
@@ -110,9 +108,8 @@ def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(
     assert lake.sync() == 1 + STEP
 
 
-def test_a_state_that_another_lakes_runs_save_is_told_by_every_command(
-    tmp_path: Path, capsys
-) -> None:
+def test_state_of_another_lake_is_reported(tmp_path: Path, capsys) -> None:
+    """Every command reports a state that another lake's runs save."""
     backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
 
     def command(lake: str, *words: str) -> int:

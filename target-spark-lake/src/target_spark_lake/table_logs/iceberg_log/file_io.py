@@ -46,8 +46,8 @@ class LakeFiles(FileIO):
         scheme, _, rest = location.partition("://")
         if scheme == "file" or not rest:
             return BucketFile(location, self._disk, location.removeprefix("file:").lstrip("/"))
-        location, _, path = rest.partition("/")
-        bucket = f"{'s3' if scheme == 's3n' else scheme}://{location}"
+        name, _, path = rest.partition("/")
+        bucket = f"{'s3' if scheme == 's3n' else scheme}://{name}"
         if bucket not in self._buckets:
             self._buckets[bucket] = Storage(bucket, **self._opening)
         return BucketFile(location, self._buckets[bucket], path)
