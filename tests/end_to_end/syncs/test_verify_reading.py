@@ -63,7 +63,7 @@ def test_rows_that_agree_do_not_leave_the_database(
             f"(select 1 as one {self.extraction.sql.source} and "
             f"{self.extraction.sql.condition(each)}) s"
         )
-        assert str(database.port) not in self.lane.snapshots.source.url, (
+        assert str(database.port) not in self.context.snapshots.source.url, (
             "it does not go through the tunnel"
         )
         return make(self, each)

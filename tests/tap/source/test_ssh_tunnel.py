@@ -95,9 +95,7 @@ def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(
     for wrong in ({"known_hosts_path": str(known)}, {"host_key": elsewhere}):
         with tunnel(**given, **wrong) as opened, pytest.raises(ConfigurationError) as raised:
             opened.local(database.host, database.port)
-        assert f"the host key of 127.0.0.1:{ssh.port} is not the one that is known" in str(
-            raised.value
-        )
+        assert f"TAP-011 ssh_tunnel: the host key of 127.0.0.1:{ssh.port}" in str(raised.value)
         assert f"ssh-keyscan -p {ssh.port} 127.0.0.1" in str(raised.value)
     known.write_text("")
     with (

@@ -73,7 +73,7 @@ INCOMPATIBLE = [
         {"o": members(X=INT)},
         {},
         "'o.x' and 'o.X' differ only by case",
-        "Ways out",
+        "Options",
     ),
 ]
 
