@@ -112,8 +112,7 @@ def command(**options: Any) -> None:
         raise SourceError(
             RunCode.OUTPUT_CLOSED,
             "the reader of standard output is gone: the target ended first, and its own message "
-            "says why; nothing that "
-            "it had not committed is saved",
+            "says why; nothing that it had not committed is saved",
         ) from error
 
 

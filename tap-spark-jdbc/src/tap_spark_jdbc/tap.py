@@ -223,8 +223,7 @@ class TapSparkJdbc(HookedTap):
             raise ConfigurationError(
                 TapCode.BATCH_LOCATION,
                 "batch_config.storage.root: is missing: start with --state-from target.json, then "
-                "the files go into "
-                "the bucket of that config, or name their folder",
+                "the files go into the bucket of that config, or name their folder",
             )
 
     def begin_session(self) -> None:
@@ -437,17 +436,15 @@ class TapSparkJdbc(HookedTap):
                 raise ConfigurationError(
                     TapCode.MAPPED_IN_PYTHON,
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or "
-                    "flattening may change; "
-                    "put these into the target's config",
+                    "flattening may change; put these into the target's config",
                 )
             if self.batches is not None:
                 raise ConfigurationError(
                     TapCode.MAPPED_IN_PYTHON,
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and "
-                    "stream_maps or flattening "
-                    "change records in Python; use rename, exclude_columns or mask in "
-                    "stream_options, put these into "
-                    "the target's config, or take batch_config out",
+                    "stream_maps or flattening change records in Python; use rename, "
+                    "exclude_columns or mask in stream_options, put these into the target's "
+                    "config, or take batch_config out",
                 )
 
 

@@ -211,9 +211,8 @@ class Bookmark:
         if saved_key != replication_key:
             raise StateError(
                 RunCode.OTHER_REPLICATION_KEY,
-                f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the run "
-                "uses "
-                f"{replication_key!r}; run with --full, or set the bookmark again",
+                f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the "
+                f"run uses {replication_key!r}; run with --full, or set the bookmark again",
             )
         try:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)

@@ -113,8 +113,7 @@ def check_zone(session: SparkSession) -> None:
     if wrong:
         raise ConfigurationError(
             RunCode.CONNECT_UNSUITABLE,
-            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without "
-            "a zone may shift; "
-            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
-            "spark.executor.extraJavaOptions",
+            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times "
+            "without a zone may shift; start it with -Duser.timezone=UTC in "
+            "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",
         )

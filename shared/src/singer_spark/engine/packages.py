@@ -162,8 +162,7 @@ class JarCache:
             raise ConfigurationError(
                 RunCode.JAR_UNAVAILABLE,
                 f"{self._named(lacking or packages)} is not in the cache and can't be fetched "
-                f"({_reason(output)}); "
-                f"{self.way_out}",
+                f"({_reason(output)}); {self.way_out}",
             )
 
     def _ivy_jar(self, packages: Sequence[str]) -> Path:

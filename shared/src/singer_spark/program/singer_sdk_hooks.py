@@ -47,7 +47,7 @@ class _Plugin(PluginBase):
     """What both plugins do in another way than the SDK."""
 
     def accepted_config(self, config: JSON) -> JSON:
-        """The config to go on with.
+        """The config to continue with.
 
         Raises:
             ConfigurationError: it can't be used.

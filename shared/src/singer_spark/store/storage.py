@@ -179,8 +179,7 @@ class Storage:
             raise StorageError(
                 RunCode.STORE_OVERWRITES,
                 f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs "
-                "could both win there; "
-                f"{CONDITIONAL_WAY_OUT}",
+                f"could both win there; {CONDITIONAL_WAY_OUT}",
             )
 
     @contextmanager

@@ -291,6 +291,5 @@ def _check_key(plan: StreamPlan) -> None:
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: its table has no primary key, by which changes find their "
-            "rows: give it "
-            "key_properties, or the load_method append-only",
+            "rows: give it key_properties, or the load_method append-only",
         )

@@ -111,9 +111,7 @@ class BinlogServer:
             raise ConfigurationError(
                 TapCode.LOG_GRANT_MISSING,
                 f"the server does not say where its log ends ({error.message}): run GRANT "
-                "REPLICATION "
-                "CLIENT ON *.* TO "
-                f"{_quoted(str(user))}",
+                f"REPLICATION CLIENT ON *.* TO {_quoted(str(user))}",
             ) from error
 
 
@@ -135,11 +133,9 @@ def _check(known: Mapping[str, str]) -> None:
         if found.upper() != value:
             raise ConfigurationError(
                 TapCode.LOG_UNSUPPORTED,
-                f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: run "
-                f"SET GLOBAL {name} = "
-                f"'{value}', and let applications connect again; then run the streams with --full, "
-                "as older changes "
-                "may be missing",
+                f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: "
+                f"run SET GLOBAL {name} = '{value}', and let applications connect again; then run "
+                "the streams with --full, as older changes may be missing",
             )
 
 

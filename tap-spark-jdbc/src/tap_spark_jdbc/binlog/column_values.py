@@ -119,8 +119,7 @@ class BinlogValues:
             raise SourceError(
                 TapCode.LOG_VALUE,
                 f"stream {self.stream}: column {name} ({logged.native}) holds a value in the log "
-                "that does not fit "
-                f"({error}); set its type_overrides to text",
+                f"that does not fit ({error}); set its type_overrides to text",
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:

@@ -92,9 +92,8 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
     raise SourceError(
         TapCode.LOG_WAITS,
         f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their "
-        "tables have been open "
-        f"for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no moment to read them at; run "
-        "it again later",
+        f"tables have been open for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no "
+        "moment to read them at; run it again later",
     )
 
 

@@ -143,6 +143,5 @@ class _Parser:
         return ConfigurationError(
             RunCode.BAD_SETTING,
             f"spec {self.text!r} goes wrong at character {at + 1} "
-            f"({self.text[:at]}-->{self.text[at:]}): "
-            f"{problem}; a spec is {GRAMMAR}",
+            f"({self.text[:at]}-->{self.text[at:]}): {problem}; a spec is {GRAMMAR}",
         )

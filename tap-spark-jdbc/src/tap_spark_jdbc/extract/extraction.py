@@ -401,7 +401,6 @@ def _look_for_nulls(bounds: ColumnBounds) -> None:
         raise SourceError(
             TapCode.NULL_KEY,
             f"stream {plan.stream}: there are rows whose replication key {name!r} is NULL; give "
-            "them a value, or set "
-            "null_replication_key to include or exclude",
+            "them a value, or set null_replication_key to include or exclude",
         )
     logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)

@@ -372,7 +372,6 @@ def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
         raise StateError(
             RunCode.STATE_MALFORMED,
             f'{origin}: `bookmarks` must be an object of objects, like {{"bookmarks": {{"stream": '
-            f"{{…}}}}}}; "
-            "correct it, or run with --full",
+            f"{{…}}}}}}; correct it, or run with --full",
         )
     return value

@@ -81,9 +81,8 @@ class ColumnBounds:
             raise SourceError(
                 TapCode.KEY_VALUE_UNUSABLE,
                 f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds "
-                f"{raw!r}, which no bookmark "
-                f"can hold: {error}; leave such rows out by `where` in the stream's "
-                "`stream_options`",
+                f"{raw!r}, which no bookmark can hold: {error}; leave such rows out by `where` in "
+                "the stream's `stream_options`",
             ) from error
         return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 

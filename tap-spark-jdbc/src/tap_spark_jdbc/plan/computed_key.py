@@ -40,8 +40,7 @@ def with_computed_key(
         raise ConfigurationError(
             TapCode.BAD_KEY_EXPRESSION,
             f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, "
-            "which the table has "
-            "already; make a stream of it by `queries`",
+            "which the table has already; make a stream of it by `queries`",
         )
     # Needed to find late rows.
     writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""

@@ -90,8 +90,7 @@ class RemoteConnection(JdbcConnection):
         return ConfigurationError(
             TapCode.CONNECT_LIMIT,
             f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, "
-            "which Spark Connect "
-            "does not let a program do; use spark.master",
+            "which Spark Connect does not let a program do; use spark.master",
         )
 
     def _queried(self, sql: str) -> list[Row]:

@@ -194,9 +194,8 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         raise ConfigurationError(
             TapCode.SSH_HOST_KEY,
             f"ssh_tunnel: the host key of {location} is not the known one ({error.reason}); look "
-            "at it by "
-            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it "
-            "in host_key",
+            f"at it by `ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right "
+            "one give it in host_key",
         ) from error
     except asyncssh.PermissionDenied as error:
         raise SourceError(
@@ -258,9 +257,8 @@ def _bare(line: str) -> str:
     if line.lstrip().startswith("@"):
         raise ConfigurationError(
             TapCode.SSH_SETTING,
-            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to "
-            "trust; give a file "
-            "with such lines in known_hosts_path",
+            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key "
+            "to trust; give a file with such lines in known_hosts_path",
         )
     words = line.split()
     first = next((location for location, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)

@@ -89,8 +89,7 @@ def unwritable(stream: str, location: str, reason: str) -> StorageError:
     return StorageError(
         TapCode.BATCH_LOCATION,
         f"stream {stream}: a batch can't be written to {location}: {cut(reason, 400)}; look at "
-        "`batch_config` and "
-        "`storage_options`",
+        "`batch_config` and `storage_options`",
     )
 
 

@@ -94,8 +94,7 @@ class SparkReader(JdbcReader):
                     raise DisturbedError(
                         TapCode.CHANGED_WHILE_READ,
                         f"stream {self.sql.plan.stream}: an executor was lost while its rows were "
-                        "fetched, and "
-                        "a second reading may contain other rows: run it again",
+                        "fetched, and a second reading may contain other rows: run it again",
                     )
                 for batch in batches:
                     take(batch.replace_schema_metadata(None))

@@ -62,8 +62,7 @@ def open_source(
         raise ConfigurationError(
             TapCode.MAPPED_IN_PYTHON,
             f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are "
-            "not the source's: "
-            "there is nothing to compare",
+            "not the source's: there is nothing to compare",
         )
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc

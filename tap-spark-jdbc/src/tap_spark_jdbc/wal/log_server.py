@@ -76,8 +76,7 @@ def log_server(database: Database) -> LogServer:
         raise ConfigurationError(
             TapCode.LOG_UNSUPPORTED,
             f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
-            "ALTER SYSTEM SET "
-            "wal_level = 'logical', then restart the server (on a managed one set its parameter "
-            "for it)",
+            "ALTER SYSTEM SET wal_level = 'logical', then restart the server (on a managed one "
+            "set its parameter for it)",
         )
     return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))

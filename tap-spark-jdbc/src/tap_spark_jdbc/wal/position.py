@@ -13,7 +13,7 @@ from singer_spark.errors import StateError
 from tap_spark_jdbc.error_codes import TapCode
 
 LOG_BASED = "LOG_BASED"
-_ANEW = (
+_READ_AGAIN = (
     "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that its table "
     "is read again"
 )
@@ -190,5 +190,6 @@ def _snapshot(text: object) -> str:
 def lost(stream: str, why: str) -> StateError:
     """The error for a stream that can't continue at its position in the log."""
     return StateError(
-        TapCode.LOG_POSITION_LOST, f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}"
+        TapCode.LOG_POSITION_LOST,
+        f"stream {stream}: {why}; {_READ_AGAIN.replace('{stream}', stream)}",
     )

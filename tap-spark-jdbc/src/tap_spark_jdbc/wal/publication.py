@@ -198,9 +198,7 @@ class Publication:
             raise SourceError(
                 TapCode.LOG_PUBLICATION,
                 f"publication {self.name}: {error.message}; let a superuser, or the owner of the "
-                "tables "
-                "with CREATE on "
-                f"the database, run: {statement}",
+                f"tables with CREATE on the database, run: {statement}",
             ) from error
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:

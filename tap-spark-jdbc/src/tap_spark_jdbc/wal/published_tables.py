@@ -112,17 +112,15 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         raise ConfigurationError(
             TapCode.LOG_TABLE_UNSUITABLE,
             f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no "
-            "partition yet; set "
-            "another replication_method",
+            "partition yet; set another replication_method",
         )
     if has_children == "1":
         raise ConfigurationError(
             TapCode.LOG_TABLE_UNSUITABLE,
-            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
-            "it, while the log "
-            "has their changes as their own: set another replication_method, or take the children "
-            "out (ALTER TABLE "
-            f"… NO INHERIT {name}) and run with --full",
+            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read "
+            "with it, while the log has their changes as their own: set another "
+            f"replication_method, or take the children out (ALTER TABLE … NO INHERIT {name}) and "
+            "run with --full",
         )
     for part in (root, *leaves):
         _check_identity(plan, part)
@@ -163,10 +161,9 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     if lacking:
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its "
-            "key_properties have "
-            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
-            "FULL",
+            f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and "
+            f"its key_properties have {', '.join(lacking)}, too: take that out, or ALTER TABLE "
+            f"{table} REPLICA IDENTITY FULL",
         )
     immediate, deferred = (
         [set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred")
@@ -176,9 +173,8 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is "
-            "DEFERRABLE, so two rows can "
-            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
-            "other key_properties",
+            "DEFERRABLE, so two rows can have it at one time within a transaction: make the "
+            "constraint NOT DEFERRABLE, or name other key_properties",
         )
 
 
@@ -195,8 +191,6 @@ def _check_same_identity(
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
-            f"{root['name']}, so the "
-            "log can't show which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of "
-            f"{root['name']} and of "
-            "each partition, then run with --full",
+            f"{root['name']}, so the log can't show which row was changed: ALTER TABLE … REPLICA "
+            f"IDENTITY the same, of {root['name']} and of each partition, then run with --full",
         )

@@ -111,14 +111,12 @@ class LogSlot:
                     raise SourceError(
                         TapCode.LOG_WAITS,
                         f"slot {self.slot} is still being made by process {active}, which waits "
-                        "for transactions that "
-                        "are open; end these, or run again later",
+                        "for transactions that are open; end these, or run again later",
                     )
                 raise SourceError(
                     TapCode.LOG_SLOT_BUSY,
                     f"slot {self.slot} is in use by process {active}, of another run or another "
-                    "program: wait for it, "
-                    "or set a log_slot of its own",
+                    "program: wait for it, or set a log_slot of its own",
                 )
             if not logged:
                 logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)

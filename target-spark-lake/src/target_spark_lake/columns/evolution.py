@@ -66,9 +66,8 @@ def evolve(stream: str, table: Struct | None, incoming: Struct, rules: Evolution
         raise SchemaError(
             LakeCode.SCHEMA_FROZEN,
             f"stream {stream}: its schema changed ({', '.join(refused)}) and schema_evolution is "
-            "freeze; nothing was "
-            "written. Give the stream its old columns in the tap, or set schema_evolution to "
-            "evolve or discard",
+            "freeze; nothing was written. Give the stream its old columns in the tap, or set "
+            "schema_evolution to evolve or discard",
         )
     return Evolution(columns, changes, tuple(join.left_out))
 

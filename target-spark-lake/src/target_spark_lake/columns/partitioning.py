@@ -167,11 +167,10 @@ class Partitioning:
         """The error for a value that no folder name can hold."""
         return RecordError(
             LakeCode.PARTITION_VALUE,
-            f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name of "
-            "a hive folder (an "
-            f"empty text would be read as NULL, a name has {LONGEST_FOLDER} bytes at most); take "
-            f"{name} out of "
-            "partition_by in stream_options, or correct the value at the source",
+            f"stream {self.stream}: the value {value[:60]!r} of column {name} can't be the name "
+            f"of a hive folder (an empty text would be read as NULL, a name has {LONGEST_FOLDER} "
+            f"bytes at most); take {name} out of partition_by in stream_options, or correct the "
+            "value at the source",
         )
 
     def underflow(self, part: Part, value: str) -> RecordError:
@@ -183,10 +182,9 @@ class Partitioning:
         return RecordError(
             LakeCode.PARTITION_VALUE,
             f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as "
-            "that is less than the "
-            f"least number of the column's type; take {part} out of partition_by in "
-            "stream_options, use a power of two "
-            "as its width, or correct the value at the source",
+            f"that is less than the least number of the column's type; take {part} out of "
+            "partition_by in stream_options, use a power of two as its width, or correct the "
+            "value at the source",
         )
 
     def refuse_many(self, folders: int) -> None:
@@ -199,9 +197,8 @@ class Partitioning:
             raise ConfigurationError(
                 LakeCode.BAD_PARTITIONS,
                 f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} "
-                "folders in one batch, "
-                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of "
-                "a time",
+                f"folders in one batch, more than {MOST_FOLDERS}; partition by what has fewer "
+                "values, such as month() of a time",
             )
 
 
@@ -274,10 +271,9 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
         raise ConfigurationError(
             LakeCode.BAD_PARTITIONS,
             f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, "
-            "partition_by says "
-            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method "
-            "overwrite, or "
-            f"run `spark-lake state reset --stream {stream}` and give the stream another `path`",
+            f"partition_by says {', '.join(now) or 'nothing'}; set partition_by back, load it "
+            f"once with load_method overwrite, or run `spark-lake state reset --stream {stream}` "
+            "and give the stream another `path`",
         )
 
 

@@ -169,7 +169,7 @@ def _undoing(
             stays = None in each(storage, storage.size, old)
             twice = _keeps_versions(table, record)
             retire += [
-                file.final for file in files if not stays or (twice and not _is_written_anew(file))
+                file.final for file in files if not stays or (twice and not _is_rewritten(file))
             ]
             # If a file of the table is lost, it is unknown which of the remaining rows are only in
             # these old files.
@@ -191,7 +191,7 @@ def _keeps_versions(table: str, record: TableRecord | None) -> bool:
     return record is not None and (record.method.keeps_versions or record.is_history_at(table))
 
 
-def _is_written_anew(file: PublishedFile) -> bool:
+def _is_rewritten(file: PublishedFile) -> bool:
     """Whether a file's rows are older than its run."""
     _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
     return (

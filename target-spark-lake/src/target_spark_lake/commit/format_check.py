@@ -44,8 +44,7 @@ def check_format(
         raise ConfigurationError(
             LakeCode.OTHER_FORMAT,
             f"stream {stream}: table {table} is kept as {record.format}, and format is {chosen}; "
-            f"{way_out}, or load "
-            "the stream into another table (stream_options, path)",
+            f"{way_out}, or load the stream into another table (stream_options, path)",
         )
 
 

@@ -97,10 +97,8 @@ class RunLock:
         return LockedError(
             LakeCode.LOCK_LOST,
             f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this "
-            "run showed no sign "
-            f"of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by force; nothing more of "
-            "it is published, "
-            "run it again",
+            f"run showed no sign of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by "
+            "force; nothing more of it is published, run it again",
         )
 
     def _show_life(self) -> None:

@@ -87,7 +87,7 @@ class PipelineRun:
         return self.recovery.saved.value if self.recovery.saved else None
 
     @cached_property
-    def starts_anew(self) -> bool:
+    def starts_over(self) -> bool:
         """Whether a tap has no state to start from: none was saved yet, or it was emptied by hand
         (`state reset`).
         """
@@ -204,8 +204,7 @@ class PipelineRun:
             raise StorageError(
                 LakeCode.NOT_PUBLISHED_YET,
                 f"run {self.run_id} is committed, but not all of it is published yet: the next "
-                "run, or `spark-lake "
-                f"recover`, finishes it ({error})",
+                f"run, or `spark-lake recover`, finishes it ({error})",
             ) from error
         remember_tables(self.storage, self.layout, commit, published)
         self._end()

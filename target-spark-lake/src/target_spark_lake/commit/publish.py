@@ -149,10 +149,8 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
             raise UnpublishableError(
                 LakeCode.FILES_GONE,
                 f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} "
-                "file(s) are gone, the "
-                f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them "
-                "back, then "
-                "`spark-lake recover`",
+                f"file(s) are gone, the first of them {lost[0].staged}, which was to become "
+                f"{lost[0].final}: bring them back, then `spark-lake recover`",
             ) from failure
         _moved(storage, [file for file in plan.publish if file not in absent])
 

@@ -38,10 +38,10 @@ def check_start(
     if same_state(saved, value if start == SAVED else None):
         return
     read = "the state that it read" if start == SAVED else "no state"
-    who = f" (last committed run: {last})" if saved is not None and last else ""
+    run = f" (last committed run: {last})" if saved is not None and last else ""
     raise StateError(
         LakeCode.STATE_MOVED_ON,
-        f"pipeline {pipeline}: the tap started from {read}, but the saved one is different{who}; "
+        f"pipeline {pipeline}: the tap started from {read}, but the saved one is different{run}; "
         "nothing was changed, run tap and target again",
     )
 

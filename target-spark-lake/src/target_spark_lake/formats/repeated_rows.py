@@ -179,8 +179,7 @@ class _Comparison:
             raise StorageError(
                 LakeCode.TABLE_UNREADABLE,
                 f"stream {self._schema.stream}: file {file.path} could not be compared with rows "
-                "that were sent again: "
-                f"{' '.join(str(error).split())}",
+                f"that were sent again: {' '.join(str(error).split())}",
             ) from error
 
     def _is_below(self, metadata: Any, group: int, location: int, kind: pa.DataType | None) -> bool:

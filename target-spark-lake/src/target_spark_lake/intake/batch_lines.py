@@ -128,16 +128,14 @@ def _pieces(
                 if is_compressed and expanded > most:
                     raise ProtocolError(
                         LakeCode.BATCH_FILE_TOO_LARGE,
-                        f"stream {stream}: batch file {name} expands from {location.size} bytes to "
-                        "more than "
-                        f"{most // MEGABYTE} MB; nothing was published. If that is right, set "
-                        "batch_max_expanded_mb",
+                        f"stream {stream}: batch file {name} expands from {location.size} bytes "
+                        f"to more than {most // MEGABYTE} MB; nothing was published. If that is "
+                        "right, set batch_max_expanded_mb",
                     )
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_DAMAGED,
                 f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing "
-                "was published, run "
-                "the tap again",
+                "was published, run the tap again",
             ) from error

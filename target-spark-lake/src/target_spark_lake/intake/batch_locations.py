@@ -105,8 +105,7 @@ class BatchLocations:
         raise refusal or StorageError(
             LakeCode.BATCH_FILE_MISSING,
             f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "
-            "loads, so none "
-            "comes twice); nothing was published, run the tap again",
+            "loads, so none comes twice); nothing was published, run the tap again",
         )
 
     def _name(self, storage: Storage, path: str, stream: str, url: str) -> None:
@@ -117,8 +116,7 @@ class BatchLocations:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_MISSING,
                 f"stream {stream}: batch file {shown(url)} was named before in this run, its "
-                "records would come twice; "
-                "nothing was published",
+                "records would come twice; nothing was published",
             )
 
 

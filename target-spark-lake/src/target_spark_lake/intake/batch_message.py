@@ -45,8 +45,7 @@ class BatchFile:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_DAMAGED,
                 f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote "
-                f"{self.rows}; nothing "
-                "was published, run the tap again",
+                f"{self.rows}; nothing was published, run the tap again",
             )
 
 

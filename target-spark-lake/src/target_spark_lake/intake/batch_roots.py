@@ -96,8 +96,7 @@ class BatchRoots:
         return (OtherBucketError if is_other else ProtocolError)(
             LakeCode.BATCH_FILE_REFUSED,
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: "
-            f"{roots}); it was not read, "
-            f"and nothing was published. {way_out}",
+            f"{roots}); it was not read, and nothing was published. {way_out}",
         )
 
     def _on_disk(self, path: str) -> tuple[Storage, str] | None:

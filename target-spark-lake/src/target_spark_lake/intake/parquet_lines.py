@@ -69,8 +69,7 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
                 raise RecordError(
                     LakeCode.INVALID_RECORD,
                     f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are "
-                    "not UTF-8; if they "
-                    "are bytes, let the SCHEMA say contentEncoding base64",
+                    "not UTF-8; if they are bytes, let the SCHEMA say contentEncoding base64",
                 ) from error
     return rows
 

@@ -128,8 +128,7 @@ class StreamSchema:
             raise ProtocolError(
                 RunCode.NO_COLUMNS,
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no "
-                "columns; deselect it "
-                "in the tap's catalog",
+                "columns; deselect it in the tap's catalog",
             )
         try:
             schema = with_objects(schema)
@@ -182,8 +181,7 @@ class StreamSchema:
             raise ProtocolError(
                 LakeCode.SCHEMA_MESSAGE,
                 f"stream {self.stream}: a second SCHEMA changes the load method from "
-                f"{earlier.load_method} to "
-                f"{self.load_method} within one run",
+                f"{earlier.load_method} to {self.load_method} within one run",
             )
         if self.merges and self.key_properties != earlier.key_properties:
             raise ProtocolError(
@@ -326,8 +324,7 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         raise ConfigurationError(
             LakeCode.NO_KEY,
             f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; "
-            "give it "
-            "key_properties in stream_options, or use append-only or overwrite",
+            "give it key_properties in stream_options, or use append-only or overwrite",
         )
     unknown = [key for key in keys if key not in properties]
     own = [key for key in keys if key in METADATA_COLUMNS]
@@ -335,16 +332,14 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         raise ConfigurationError(
             LakeCode.BAD_KEY,
             f"stream {stream}: its key column {', '.join(own)} is named like a metadata column, "
-            "whose values are the "
-            "target's own; rename it by a stream map or in a query, or give it other "
-            "key_properties in stream_options",
+            "whose values are the target's own; rename it by a stream map or in a query, or give "
+            "it other key_properties in stream_options",
         )
     if unknown:
         raise ConfigurationError(
             LakeCode.BAD_KEY,
             f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its "
-            "SCHEMA; correct "
-            "key_properties in stream_options",
+            "SCHEMA; correct key_properties in stream_options",
         )
 
 
@@ -365,16 +360,14 @@ def _cursor(
         raise ConfigurationError(
             LakeCode.BAD_KEY,
             f"stream {stream}: its cursor {options.cursor} is a metadata column, whose values are "
-            "the target's own; "
-            "take it out of stream_options, so that the last received row of a key stays, or name "
-            "another column",
+            "the target's own; take it out of stream_options, so that the last received row of a "
+            "key stays, or name another column",
         )
     if options.cursor not in properties:
         raise ConfigurationError(
             LakeCode.BAD_KEY,
             f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; "
-            "correct it in "
-            "stream_options",
+            "correct it in stream_options",
         )
     return (options.cursor,)
 

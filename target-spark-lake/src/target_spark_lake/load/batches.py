@@ -180,9 +180,8 @@ class Batches:
                 raise ConfigurationError(
                     LakeCode.TABLE_TAKEN,
                     f"stream {each.stream}: its table would be {location}, where stream "
-                    f"{keeper.stream} keeps its history "
-                    f"(load_method {keeper.load_method}); give one of them another `path` in "
-                    "stream_options",
+                    f"{keeper.stream} keeps its history (load_method {keeper.load_method}); give "
+                    "one of them another `path` in stream_options",
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:

@@ -76,7 +76,7 @@ class Extents:
         reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return
-        anew = (
+        another_way = (
             "run the tap with --full"
             if schema.extent is not None
             else "run `spark-lake state reset`, and the tap without a state"
@@ -84,10 +84,8 @@ class Extents:
         raise ConfigurationError(
             LakeCode.BAD_LOAD_METHOD,
             f"stream {schema.stream}: this run may send only what changed ({reason}), and "
-            "load_method "
-            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use "
-            "upsert or "
-            f"append-only for it, or {anew}",
+            f"load_method {schema.load_method} would leave nothing else in the table; nothing was "
+            f"changed, use upsert or append-only for it, or {another_way}",
         )
 
 
@@ -119,10 +117,8 @@ def replaced_streams(
         raise ConfigurationError(
             LakeCode.APPENDED_TWICE,
             f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have "
-            "those rows already: "
-            "nothing was changed; give --replace (each table becomes what the source is now) or "
-            "--append-again (all "
-            "rows are appended once more) beside --full",
+            "those rows already: nothing was changed; give --replace (each table becomes what the "
+            "source is now) or --append-again (all rows are appended once more) beside --full",
         )
     if filled:
         logger.info(

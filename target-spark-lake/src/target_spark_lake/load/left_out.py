@@ -101,8 +101,7 @@ class LeftOut:
             raise SkippedStreamsError(
                 LakeCode.STREAMS_SKIPPED,
                 f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, "
-                "the others are "
-                f"committed (on_stream_error): {'; '.join(self.reasons.values())}",
+                f"the others are committed (on_stream_error): {'; '.join(self.reasons.values())}",
             )
 
     def _is_new_stranger(self, stream: str) -> bool:

@@ -413,7 +413,7 @@ class LoadRun:
         may come.
         """
         return Extents(
-            None if self._run.starts_anew else self._run.committed_state(), self._state, streams
+            None if self._run.starts_over else self._run.committed_state(), self._state, streams
         )
 
     def _count_rejected(self, rejected: Mapping[str, StagedFile]) -> None:

@@ -74,8 +74,7 @@ class KeyBatches:
             raise ProtocolError(
                 LakeCode.SCHEMA_MESSAGE,
                 f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream "
-                "whose SCHEMA came "
-                "before",
+                "whose SCHEMA came before",
             )
         names = _names(message, of.schema)
         known = self._keys.get(stream)
@@ -155,17 +154,14 @@ def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:
         raise ConfigurationError(
             LakeCode.DELETES_UNSUITABLE,
             f"stream {of.stream}: detect_deletes needs a table with one row for each key, and "
-            "load_method "
-            f"{of.load_method} never removes a row; use upsert or append-dedup, or take "
-            "detect_deletes out of the "
-            "tap's config",
+            f"load_method {of.load_method} never removes a row; use upsert or append-dedup, or "
+            "take detect_deletes out of the tap's config",
         )
     if not isinstance(sent, list) or (of.merges and set(sent) != set(of.key_properties)):
         shown = ", ".join(map(str, sent)) if isinstance(sent, list) and sent else "nothing"
         raise ConfigurationError(
             LakeCode.DELETES_UNSUITABLE,
             f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key "
-            "is "
-            f"{', '.join(of.key_properties)}; give tap and target the same key_properties",
+            f"is {', '.join(of.key_properties)}; give tap and target the same key_properties",
         )
     return of.key_properties

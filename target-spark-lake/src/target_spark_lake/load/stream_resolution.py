@@ -138,8 +138,7 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
         raise SchemaError(
             LakeCode.SCHEMA_UNUSABLE,
             f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the "
-            "tap or its catalog, "
-            "or set validate_records to false",
+            "tap or its catalog, or set validate_records to false",
         )
     return problem
 
@@ -213,7 +212,7 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     # Other taps don't declare what they send: a bookmark of the stream does.
     if (
         sink.schema.extent == "full"
-        or run.starts_anew
+        or run.starts_over
         or stream not in bookmarks_of(run.committed_state())
     ):
         return
@@ -233,12 +232,10 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
         raise ConfigurationError(
             LakeCode.TABLE_MOVED,
             f"stream {stream}: this run may send only what changed since its bookmark, and its "
-            "rows so far are in "
-            f"table {elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or "
-            "run `spark-lake "
-            f"state reset --stream {stream}` first, so that the next run loads all of it into "
-            f"{sink.table} (with "
-            "start_value in the tap, what is newer than that)",
+            f"rows so far are in table {elsewhere[0]}, not in {sink.table}; nothing was written: "
+            f"set `path` back, or run `spark-lake state reset --stream {stream}` first, so that "
+            f"the next run loads all of it into {sink.table} (with start_value in the tap, what "
+            "is newer than that)",
         )
 
 
@@ -320,13 +317,11 @@ def _check_depth(stream: str, columns: Struct) -> None:
     if found := unopenable(deep):
         raise SchemaError(
             LakeCode.COLUMN_NESTED,
-            f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply that "
-            "no reader opens "
-            f"their files ({cut(next(iter(found.values())), 120)}); nothing was written: load the "
-            "stream into another "
-            f"table (`spark-lake state reset --stream {stream}`, then stream_options, path), where "
-            "what is below "
-            f"{MOST_LEVELS} levels is JSON text",
+            f"stream {stream}: column(s) {', '.join(found)} of its table are nested so deeply "
+            f"that no reader opens their files ({cut(next(iter(found.values())), 120)}); nothing "
+            "was written: load the stream into another table (`spark-lake state reset --stream "
+            f"{stream}`, then stream_options, path), where what is below {MOST_LEVELS} levels is "
+            "JSON text",
         )
 
 

@@ -71,9 +71,8 @@ def init(
         raise ConfigurationError(
             LakeCode.ALREADY_THERE,
             f"nothing was written: {' and '.join(there)} {'is' if len(there) == 1 else 'are'} "
-            "there already; "
-            "name other files (--tap-config, --config), another --directory, or --force to write "
-            "over them",
+            "there already; name other files (--tap-config, --config), another --directory, or "
+            "--force to write over them",
         )
     programs = {program: _executable(program, directory) for program in (TAP, TARGET)}
     entry = MeltanoEntry(new.pipeline, new.tap_config, new.target_config, programs, new.cron)

@@ -65,8 +65,7 @@ class LakeTable:
                 raise StorageError(
                     LakeCode.TABLE_UNREADABLE,
                     f"stream {self.stream}: table {self.folder} can't be read, or changed "
-                    "meanwhile; run verify again "
-                    f"({cause})",
+                    f"meanwhile; run verify again ({cause})",
                 ) from error
 
 

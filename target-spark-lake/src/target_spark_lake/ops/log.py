@@ -53,8 +53,7 @@ def _removal() -> Any:
         raise ConfigurationError(
             LakeCode.PROGRAM_MISSING,
             "slot and publication are removed by tap-spark-jdbc, which is not installed for "
-            f"{sys.executable}: "
-            "install it beside the target",
+            f"{sys.executable}: install it beside the target",
         ) from error
 
 

@@ -120,8 +120,7 @@ class MeltanoEntry:
             raise ConfigurationError(
                 LakeCode.ALREADY_THERE,
                 f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and "
-                f"{self.pipeline} would be "
-                "called the same: choose another name",
+                f"{self.pipeline} would be called the same: choose another name",
             )
         if there and not replace:
             raise ConfigurationError(

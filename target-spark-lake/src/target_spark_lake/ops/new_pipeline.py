@@ -180,8 +180,7 @@ class NewPipeline:
             if in_plain or _SECRET_LOGIN.search(plain):
                 problems.append(
                     f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for "
-                    "a variable, or "
-                    "${file:PATH} for a file"
+                    "a variable, or ${file:PATH} for a file"
                 )
         if self.password_variable and not re.fullmatch(
             r"[A-Za-z_]\w*", self.password_variable, re.ASCII

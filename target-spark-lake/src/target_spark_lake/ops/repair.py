@@ -198,9 +198,8 @@ class StreamRepair:
             raise UnrepairableError(
                 LakeCode.NOT_REPAIRABLE,
                 f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as "
-                "another type than the "
-                "source, which only a run of the tap writes; load the rows again with the tap's "
-                "--full or a start_value",
+                "another type than the source, which only a run of the tap writes; load the rows "
+                "again with the tap's --full or a start_value",
             )
 
     def _incoming(self, groups: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -303,10 +302,9 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
         raise RecordError(
             LakeCode.TOO_MANY_DELETES,
             f"stream {stream}: {extra} of the table's {living} rows are not at the source, and "
-            "max_deletes_percent is "
-            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater "
-            "max_deletes_percent; else "
-            "look at the tap's database and `where`",
+            f"max_deletes_percent is {most_percent:g}; nothing was changed. If they are gone, "
+            "repair with a greater max_deletes_percent; else look at the tap's database and "
+            "`where`",
         )
 
 

@@ -270,9 +270,8 @@ def _refuse_mapping(config: Mapping[str, Any]) -> None:
     if wants_mapping(config):
         raise ConfigurationError(
             LakeCode.NOT_COMPARABLE,
-            "stream_maps or flattening change records on their way, so the lake's rows are not the "
-            "source's: there is "
-            "nothing to compare",
+            "stream_maps or flattening change records on their way, so the lake's rows are not "
+            "the source's: there is nothing to compare",
         )
 
 

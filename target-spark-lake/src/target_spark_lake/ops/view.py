@@ -65,8 +65,7 @@ def snapshot_view(
         raise ConfigurationError(
             LakeCode.NO_KEY,
             f"stream {stream}: its primary key is not known, so it has no latest rows; give it "
-            "key_properties in "
-            "stream_options",
+            "key_properties in stream_options",
         )
     cursor = record.cursor if options.cursor is None else (options.cursor,)
     unknown = [name for name in (*keys, *cursor) if name not in record.columns]
@@ -80,8 +79,7 @@ def snapshot_view(
         raise ConfigurationError(
             LakeCode.VIEW_IMPOSSIBLE,
             f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL "
-            "shows the order of its "
-            "files; use --engine spark, or load_method upsert",
+            "shows the order of its files; use --engine spark, or load_method upsert",
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
     if taken := next((name for name in record.columns if name.lower() in theirs), None):

@@ -52,6 +52,5 @@ def check_reach(session: SparkSession, storage: Storage) -> None:
         raise ConfigurationError(
             LakeCode.EXECUTORS_UNSUITABLE,
             f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs "
-            "pyarrow, fsspec and the "
-            "store's library, and its network a way to the store",
+            "pyarrow, fsspec and the store's library, and its network a way to the store",
         ) from error

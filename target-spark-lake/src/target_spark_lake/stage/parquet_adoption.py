@@ -149,8 +149,7 @@ class AdoptionJob:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,
                 f"stream {self.stream}: the staged files do not hold all of the "
-                f"{file.judgement.rows} rows of batch "
-                f"file {file.url}; run it again",
+                f"{file.judgement.rows} rows of batch file {file.url}; run it again",
             )
         return staged
 

@@ -269,8 +269,7 @@ def spark_failure(error: Exception, what: str, location: str) -> SingerSparkErro
         return ConfigurationError(
             LakeCode.EXECUTORS_UNSUITABLE,
             f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark "
-            "runs there "
-            "(spark.pyspark.python names it); install it, or set engine to local: "
+            "runs there (spark.pyspark.python names it); install it, or set engine to local: "
             f"{cut(cause, 200)}",
         )
     return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")

@@ -39,8 +39,7 @@ def _rows_of(storage: Storage, path: str) -> int:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,
                 f"{storage.url}/{path}, which was just written, can't be opened "
-                f"({cut(str(error), 200)}); nothing was "
-                "published",
+                f"({cut(str(error), 200)}); nothing was published",
             ) from error
         return int(metadata.num_rows)
 

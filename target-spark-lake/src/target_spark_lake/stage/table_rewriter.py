@@ -184,8 +184,8 @@ class TableRewriter:
         Raises:
             StorageError: a file can't be read or written.
         """
-        anew = self._anew(files)
-        return tuple(anew.get(file.path, file) for file in files)
+        rewritten = self._rewritten_files(files)
+        return tuple(rewritten.get(file.path, file) for file in files)
 
     def table(self, table: str, paths: Iterable[str]) -> Mapping[str, StagedFile]:
         """The replacements of a table's files with other columns, by path.
@@ -193,11 +193,11 @@ class TableRewriter:
         Raises:
             StorageError: a file can't be read or written.
         """
-        return self._anew(
+        return self._rewritten_files(
             [StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths]
         )
 
-    def _anew(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
+    def _rewritten_files(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
         # Files of one batch stay together, in a folder per batch as Spark made them.
         batches = {batch: number for number, batch in enumerate(dict.fromkeys(map(_batch, files)))}
         pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewriting")

@@ -119,9 +119,8 @@ def delta_change(
         raise ConfigurationError(
             LakeCode.TABLE_CHANGED,
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so "
-            "its rows can't be "
-            "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream "
-            "append-only",
+            "its rows can't be replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load "
+            "the stream append-only",
         )
     if before is not None and partitioned != partitioned_before:
         if len(change.retire) < len(before.files):  # those that stay lack the new partition values
@@ -224,20 +223,18 @@ def _check_values(
         raise SchemaError(
             LakeCode.COLUMN_NESTED,
             f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table "
-            f"{change.table} someone else made "
-            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … "
-            "DROP NOT NULL), or "
-            "load the stream into another table (stream_options, path)",
+            f"{change.table} someone else made members NOT NULL, which this program can't check; "
+            "allow NULL there (ALTER COLUMN … DROP NOT NULL), or load the stream into another "
+            "table (stream_options, path)",
         )
     lacking = columns_with_null(storage, schema, sizes)
     if lacking:
         raise RecordError(
             LakeCode.VALUE_FOR_NOT_NULL,
-            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} "
-            "are NOT NULL, and "
-            "rows of this run have no value there; nothing was published. Give them values in the "
-            "tap, or allow NULL "
-            "(ALTER TABLE … ALTER COLUMN … DROP NOT NULL)",
+            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table "
+            f"{change.table} are NOT NULL, and rows of this run have no value there; nothing was "
+            "published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER COLUMN … "
+            "DROP NOT NULL)",
         )
 
 

@@ -75,10 +75,8 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
     raise UnpublishableError(
         LakeCode.LOG_FORGOTTEN,
         f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run "
-        f"{commit.run_id} was "
-        "planned, so it is unknown what others changed since: restore what is missing from "
-        f"{LOG_FOLDER}, then "
-        "`spark-lake recover`",
+        f"{commit.run_id} was planned, so it is unknown what others changed since: restore what "
+        f"is missing from {LOG_FOLDER}, then `spark-lake recover`",
     ) from failure
 
 

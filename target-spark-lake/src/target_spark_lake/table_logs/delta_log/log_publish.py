@@ -157,9 +157,8 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run "
-            f"{commit.run_id} "
-            "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake "
-            "recover`",
+            f"{commit.run_id} replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), "
+            "then `spark-lake recover`",
         )
 
 

@@ -116,9 +116,8 @@ class DeltaSnapshot:
             raise SchemaError(
                 LakeCode.TABLE_CHANGED,
                 f"stream {record.stream}: someone else gave its Delta table {error}, which this "
-                "program can't keep; "
-                "take the column back (RESTORE), or load the stream into another table "
-                "(stream_options, path)",
+                "program can't keep; take the column back (RESTORE), or load the stream into "
+                "another table (stream_options, path)",
             ) from error
         made = {
             field.name
@@ -304,7 +303,6 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         raise StorageError(
             LakeCode.TABLE_CHANGED,
             f"Delta table {table} was given what this program can't keep: "
-            f"{', '.join(sorted(unknown))}; take it back "
-            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table "
-            "(stream_options, path)",
+            f"{', '.join(sorted(unknown))}; take it back (ALTER TABLE … DROP FEATURE, or "
+            "RESTORE), or load the stream into another table (stream_options, path)",
         )

@@ -57,8 +57,7 @@ class IcebergTables:
             raise ConfigurationError(
                 LakeCode.TABLE_TAKEN,
                 f"stream {stream}: the catalog has a table {name} that no pipeline of this lake "
-                "made; rename it, or "
-                "give this stream another `path` (stream_options)",
+                "made; rename it, or give this stream another `path` (stream_options)",
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
@@ -230,9 +229,8 @@ class IcebergTables:
             raise SchemaError(
                 LakeCode.COLUMN_NESTED,
                 f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} "
-                "someone else made "
-                "members required, which this program can't check; allow NULL there (ALTER COLUMN "
-                "… DROP NOT NULL)",
+                "someone else made members required, which this program can't check; allow NULL "
+                "there (ALTER COLUMN … DROP NOT NULL)",
             )
         if not required:
             return
@@ -243,10 +241,9 @@ class IcebergTables:
             raise RecordError(
                 LakeCode.VALUE_FOR_NOT_NULL,
                 f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table "
-                f"{change.table} are NOT NULL, "
-                "and rows of this run have no value there; nothing was published. Give them values "
-                "in the tap, or "
-                "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)",
+                f"{change.table} are NOT NULL, and rows of this run have no value there; nothing "
+                "was published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER "
+                "COLUMN … DROP NOT NULL)",
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:

@@ -70,9 +70,8 @@ class LakeCatalog:
             raise ConfigurationError(
                 LakeCode.CATALOG_MISMATCH,
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in "
-                f"{found.location()}, and not in "
-                f"{self.location(table)}; give the stream another `path`, or set another "
-                "`namespace`",
+                f"{found.location()}, and not in {self.location(table)}; give the stream another "
+                "`path`, or set another `namespace`",
             )
 
     def make_namespace(self, table: str) -> None:
@@ -157,8 +156,7 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
             raise ConfigurationError(
                 LakeCode.CATALOG_MISMATCH,
                 "the setting `catalog` says which catalog the Iceberg tables of this bucket are "
-                "registered in; run it "
-                "with the target's config",
+                "registered in; run it with the target's config",
             )
         if (location := Path(storage.url, CATALOG_FILE)).parent.is_dir():
             private_file(location)

@@ -146,11 +146,9 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
     if commit.registered != here:
         raise ConfigurationError(
             LakeCode.CATALOG_MISMATCH,
-            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by "
-            "the settings here; "
-            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake "
-            "recover` with the "
-            "target's config)",
+            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} "
+            "by the settings here; finish it with the settings `catalog` and `namespace` that it "
+            "had (`spark-lake recover` with the target's config)",
         )
 
 
@@ -199,9 +197,8 @@ def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"the catalog numbers the columns of new Iceberg table {commit.table} in another way "
-            "than run "
-            f"{commit.run_id}, whose files hold the numbers already; make the table there "
-            "yourself, without columns",
+            f"than run {commit.run_id}, whose files hold the numbers already; make the table "
+            "there yourself, without columns",
         )
     transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
     add = (DescribedFile(**file) for file in commit.add)
@@ -281,10 +278,9 @@ def _restoration(
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, "
-            "in files that run "
-            f"{commit.run_id} replaces: bring that snapshot back (CALL "
-            "….system.rollback_to_snapshot), then "
-            "`spark-lake recover`, then make the other change again",
+            f"in files that run {commit.run_id} replaces: bring that snapshot back (CALL "
+            "….system.rollback_to_snapshot), then `spark-lake recover`, then make the other "
+            "change again",
         )
     kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
     logger.warning(
@@ -350,10 +346,8 @@ def _change_partitions(
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             f"someone else partitioned Iceberg table {commit.table} in another way after run "
-            f"{commit.run_id} had "
-            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), "
-            "then `spark-lake "
-            "recover`, then make the other change again",
+            f"{commit.run_id} had planned its files: set its partitions back (ALTER TABLE … "
+            "REPLACE PARTITION FIELD), then `spark-lake recover`, then make the other change again",
         )
     known = next(
         (

@@ -146,9 +146,8 @@ class IcebergSnapshot:
             raise StorageError(
                 LakeCode.TABLE_CHANGED,
                 f"Iceberg table {self.table} has a file outside of its folder, "
-                f"{urlsplit(location).path}, which this "
-                "program can't keep; rewrite the table's files (rewrite_data_files), then run "
-                "again",
+                f"{urlsplit(location).path}, which this program can't keep; rewrite the table's "
+                "files (rewrite_data_files), then run again",
             )
         return f"{self.table}/{location[len(root) + 1 :]}"
 
@@ -169,10 +168,8 @@ class IcebergSnapshot:
             raise SchemaError(
                 LakeCode.TABLE_CHANGED,
                 f"stream {record.stream}: someone else gave its Iceberg table {error}, which this "
-                "program can't keep; "
-                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another "
-                "table (stream_options, "
-                "path)",
+                "program can't keep; drop the column (ALTER TABLE … DROP COLUMN), or load the "
+                "stream into another table (stream_options, path)",
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
@@ -226,9 +223,8 @@ class IcebergSnapshot:
             raise StorageError(
                 LakeCode.TABLE_CHANGED,
                 f"Iceberg table {self.table} was given what this program can't keep: "
-                f"{', '.join(unknown)}; take it "
-                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table "
-                "(stream_options, path)",
+                f"{', '.join(unknown)}; take it back (ALTER TABLE … RENAME COLUMN), or load the "
+                "stream into another table (stream_options, path)",
             )
 
 
