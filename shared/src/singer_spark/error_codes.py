@@ -107,7 +107,7 @@ class RunCode(ErrorCode):
     )
     OUTPUT_CLOSED = (
         "RUN-016",
-        "The program behind the pipe ended, so nobody reads standard output.",
+        "The program that reads standard output has ended.",
         "Look at that program's own message.",
     )
     CONNECT_FAILED = (
@@ -214,7 +214,7 @@ class RunCode(ErrorCode):
     )
     COLUMNS_DIFFER_BY_CASE = (
         "RUN-061",
-        "Two columns of a table differ only by the case of their names.",
+        "Two columns of a table have names that differ only by case.",
         "Deselect or rename one of them.",
     )
     UNEXPECTED = (

@@ -223,8 +223,8 @@ class TapCode(ErrorCode):
     )
     LOG_ROWS_MALFORMED = (
         "TAP-063",
-        "Rows in the log are not as the log describes their table.",
-        "Run again; if it stays, run the stream with `--full` and report it.",
+        "Rows in the log don't match the log's own description of their table.",
+        "Run again. If the error persists, run the stream with `--full` and report it.",
     )
     LOG_TABLE_CHANGED = (
         "TAP-064",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,9 +293,12 @@ def test_interrupted_state_change_is_atomic(tmp_path: Path) -> None:
     def change(lake: SmallLake, wrap: Wrap) -> None:
         set_five(lake, lake.faulty_files(wrap), dead)
 
+    def fresh(fault: str, name: object) -> SmallLake:
+        return changed_lake(tmp_path / f"{name} {fault}")
+
     for fault in (DIE_BEFORE, DIE_AFTER):
         for lake in fault_sweep(
-            lambda name, fault=fault: changed_lake(tmp_path / f"{name} {fault}"),  # type: ignore[misc]
+            partial(fresh, fault),
             change,
             fault,
             only=writes,

@@ -8,6 +8,7 @@ of `PRIVATE` in the installed version.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk import Stream, Tap, Target
@@ -46,13 +47,13 @@ PRIVATE = {
 class _Plugin(PluginBase):
     """What both plugins do in another way than the SDK."""
 
+    @abstractmethod
     def accepted_config(self, config: JSON) -> JSON:
         """The config to continue with.
 
         Raises:
             ConfigurationError: it can't be used.
         """
-        raise NotImplementedError
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self._config = self.accepted_config(self._config)
@@ -122,9 +123,9 @@ class HookedStream(Stream):
         """Send all records, or only yield them, one by one."""
         yield from super()._sync_records(context, write_messages=write_messages)
 
+    @abstractmethod
     def send_batches(self) -> None:
         """Send all batches."""
-        raise NotImplementedError
 
     def _write_schema_message(self) -> None:
         self.write_schema()
@@ -159,25 +160,25 @@ class HookedStream(Stream):
 class HookedTarget(_Plugin, Target):
     """A target that takes each kind of message by a method of its own."""
 
+    @abstractmethod
     def take_schema(self, message: JSON) -> None:
         """Take a SCHEMA."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_records(self, lines: Any) -> None:
         """Take what the reader made of lines of a stream's RECORDs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_state(self, message: JSON) -> None:
         """Take a STATE."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_version(self, message: JSON) -> None:
         """Take an ACTIVATE_VERSION."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_batch(self, message: JSON) -> None:
         """Take a BATCH."""
-        raise NotImplementedError
 
     def _process_schema_message(self, message_dict: JSON) -> None:
         self.take_schema(message_dict)

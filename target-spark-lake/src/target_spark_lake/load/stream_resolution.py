@@ -239,18 +239,20 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
         )
 
 
+def _known_columns(sink: StreamSink, record: TableRecord | None) -> Struct:
+    """The columns of the dead run's files or, without any, of the table."""
+    if sink.adopted is not None:
+        return columns_from_text(sink.adopted.columns)
+    return columns_from_text(record.own_columns if record is not None else {})
+
+
 def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
     """Read columns declared as `TIMESTAMP` with the time zone they have in the table, or in the
     dead run's files.
     """
-    known = (
-        sink.adopted.columns
-        if sink.adopted is not None
-        else record.own_columns
-        if record is not None
-        else {}
+    zones = zones_kept(
+        settings.options_of(sink.schema.stream).columns, _known_columns(sink, record)
     )
-    zones = zones_kept(settings.options_of(sink.schema.stream).columns, columns_from_text(known))
     if not zones:
         return
     if sink.resolved is None:
@@ -292,15 +294,8 @@ def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
     """Keep what is nested too deeply as JSON text; a table that already has a type for it keeps
     that type.
     """
-    known = (
-        sink.adopted.columns
-        if sink.adopted is not None
-        else record.own_columns
-        if record is not None
-        else {}
-    )
     properties = sink.schema.schema["properties"]
-    nested = nested_as_text(properties, columns_from_text(known))
+    nested = nested_as_text(properties, _known_columns(sink, record))
     if nested != properties:
         sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": nested})
 
