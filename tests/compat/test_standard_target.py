@@ -147,7 +147,7 @@ StandardTests = get_target_test_class(
 )
 
 
-class TestStandardTarget(StandardTests):  # type: ignore[misc, valid-type]
+class TestStandardTarget(StandardTests):
     """Each test with a lake of its own."""
 
     @pytest.fixture

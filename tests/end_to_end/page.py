@@ -3,12 +3,13 @@ folder.
 
 The first line of a block says what it is:
 
-- `sh` is run by bash, and must succeed; `crontab` is run as cron runs its lines; `sql` is run in the shop.
+- `sh` is run by bash, and must succeed; `crontab` is run as cron runs its lines; `sql` is run in
+  the shop.
 - `text` is what the block before it shows.
 - `json title="tap.json"` writes a file; `json` alone is only shown, as a role's policy.
 - `yaml title="meltano.yml"` is what a file holds; `yaml` alone is another system's.
 - `console` is what nobody can run here, such as an installation.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
 BLOCK = re.compile(
-    r"""(?ms)^(?P<indent> *)```(?P<kind>\w+)(?: title="(?P<file>[^"\n]+)")?\n(?P<text>.*?)^(?P=indent)```$"""  # noqa: E501
+    r"""(?ms)^(?P<indent> *)```(?P<kind>\w+)(?: title="(?P<file>[^"\n]+)")?\n"""
+    r"(?P<text>.*?)^(?P=indent)```$"
 )
 
 # The shell of DuckDB, as far as pages use it; the package that the tests have is the library alone.
@@ -182,7 +184,7 @@ class Reader:
 
 
 def cron_command(line: str) -> str:
-    """What cron takes from a line: all behind the time, up to a percent sign that is not escaped."""  # noqa: E501
+    """What cron takes from a line: all behind the time, up to an unescaped percent sign."""
     time = 1 if line.startswith("@") else 5
     command = line.split(maxsplit=time)[time]
     return re.split(r"(?<!\\)%", command)[0].replace("\\%", "%")

@@ -8,7 +8,8 @@ and `found` with the port; runs until it is ended.
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  an account that cannot read Python's folder cannot import it later
+# An account that cannot read Python's folder cannot import it later.
+import encodings.idna  # noqa: F401
 import os
 import socket
 import struct

@@ -65,7 +65,7 @@ class TwoIcebergTables(TwoTables):
     def catalog(self) -> SqlCatalog:
         return SqlCatalog("lake", uri=f"sqlite:///{self.catalog_file()}")
 
-    def table(self, table: str) -> Table:  # type: ignore[override]
+    def table(self, table: str) -> Table:
         return self.catalog().load_table(tuple(table.split("/")))
 
     def catalog_file(self) -> Path:
@@ -131,7 +131,7 @@ class StoredTables(TwoIcebergTables):
         if wrap is None:
             return self.kept
         storage = Storage(self.url, self.options)
-        storage.files.bucket = wrap(storage.files.bucket)  # type: ignore[attr-defined]
+        storage.files.bucket = wrap(storage.files.bucket)
         return storage
 
     def catalog_file(self) -> Path:

@@ -88,7 +88,7 @@ def main() -> None:
             made(storage, *arguments, **options)
             storage.files = KilledAt(storage.files, Step.of(words))
 
-        Storage.__init__ = make  # type: ignore[method-assign]
+        Storage.__init__ = make
     sys.argv[0] = str(BIN / "target-spark-lake")
     runpy.run_path(sys.argv[0], run_name="__main__")
 

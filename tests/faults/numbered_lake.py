@@ -72,7 +72,7 @@ def load(
         {"bucket": str(lake.folder), "pipeline": "test", **settings}
     )
     progress = Progress("loaded")
-    loading = LoadRun(config, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
+    loading = LoadRun(config, run, lambda: session, progress=progress)
     try:
         for item in LineRouter().feed(to_bytes(*messages)):
             if isinstance(item, RecordLines):

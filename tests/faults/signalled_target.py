@@ -67,7 +67,7 @@ def run(folder: Path, order: dict[str, Any]) -> NoReturn:
     def signalled(*arguments: Any) -> Any:
         return SignalledAt(LocalFiles(*arguments), left, order["signals"], folder / "reached")
 
-    storage.LocalFiles = signalled  # type: ignore[attr-defined,assignment,misc]
+    storage.LocalFiles = signalled
     signals.SAME_BREATH_SECONDS = order["breath"]
     sys.argv = [target.PROGRAM, "--config", str(folder / "target.json")]
     frame.run_program(target._command, target.PROGRAM, if_stopped="nothing was published")

@@ -106,7 +106,7 @@ class SmallLake:
     def faulty_requests(self, wrap: Wrap) -> Storage:
         """The bucket with a proxy around the single requests to an object store."""
         storage = Storage(self.url, self.options)
-        storage.files.bucket = wrap(storage.files.bucket)  # type: ignore[attr-defined]
+        storage.files.bucket = wrap(storage.files.bucket)
         return storage
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:

@@ -3,13 +3,14 @@ tests on the path.
 
 Four buckets, each with a pipeline `test`, as that version leaves them behind:
 
-- `parquet` and `delta`: three streams by three load methods (one keeps its history), two good runs, an invalid record;
+- `parquet` and `delta`: three streams by three load methods (one keeps its history), two
+  good runs, an invalid record;
 - `committed`: a second run that had committed and died before it published;
 - `cut`: a second run whose tap died, with the checkpoint from which the next one continues.
 
 `expected.json` says beside them what their tables hold, and what they hold after one more run, with
 its messages.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

@@ -90,9 +90,18 @@ class Pipe:
             log.flush()  # before the programs write theirs
             began = time.monotonic()
             tap = subprocess.Popen(
-                [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],  # noqa: E501
-                stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    BIN / "tap-spark-jdbc",
+                    "--config",
+                    self.folder / "tap.json",
+                    "--state-from",
+                    target_config,
+                    *flags,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
             target = subprocess.Popen(
                 [BIN / "target-spark-lake", "--config", target_config],
                 stdin=tap.stdout, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,

@@ -85,7 +85,8 @@ def test_each_stream_shows_sql_bounds_and_slices(
         "",
         "keyless: FULL_TABLE",
         "orders: INCREMENTAL by k, from the beginning to 99, both included",
-        "scanned: INCREMENTAL by k (not indexed: one pass), from the beginning to 99, both included",  # noqa: E501
+        "scanned: INCREMENTAL by k (not indexed: one pass), from the beginning to 99, "
+        "both included",
         "whole: FULL_TABLE",
     ]
     keyless, orders, scanned, whole = list(shown.values())[1:]

@@ -14,10 +14,11 @@ import pytest
 PROGRAM = """
 import atexit, sys
 from target_spark_lake.__main__ import main
-slow = {"pyarrow", "numpy", "pandas", "pyspark", "grpc", "pyiceberg", "sqlalchemy", "sqlite3", "deltalake"}
+slow = {"pyarrow", "numpy", "pandas", "pyspark", "grpc", "pyiceberg", "sqlalchemy", "sqlite3"}
+slow |= {"deltalake"}
 atexit.register(lambda: print(*sorted(slow & set(sys.modules)), file=sys.stderr))
 main()
-"""  # noqa: E501
+"""
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 MESSAGES = [
     {"type": "SCHEMA", "stream": "orders", "schema": SCHEMA, "key_properties": ["id"]},

@@ -39,7 +39,8 @@ def threads_of(user: int) -> int:
     found = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            found += len(os.listdir(folder / "task")) if folder.stat().st_uid == user else 0  # noqa: PTH208
+            if folder.stat().st_uid == user:
+                found += len(list((folder / "task").iterdir()))
         except OSError:  # it has ended
             continue
     return found

@@ -39,7 +39,8 @@ assert bag.import_errors == {}, bag.import_errors
 dag = bag.dags["shop"]
 task = dag.get_task("run")
 task.render_template_fields({"conn": ConnectionAccessor()})
-facts = {"catchup": dag.catchup, "at_once": dag.max_active_runs, "retries": task.retries, "errors": []}
+facts = {"catchup": dag.catchup, "at_once": dag.max_active_runs, "retries": task.retries}
+facts["errors"] = []
 for code in ("0", "1", "3"):
     os.environ["EXIT_CODE"] = code
     try:
@@ -47,7 +48,7 @@ for code in ("0", "1", "3"):
     except AirflowException as error:
         facts["errors"].append(str(error))
 print(json.dumps(facts))
-"""  # noqa: E501
+"""
 
 IN_DAGSTER = """
 import json, os, runpy, sys
@@ -56,7 +57,10 @@ import dagster as dg
 def run():
     done = defs.resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False)
     made = [event.materialization for event in done.get_asset_materialization_events()]
-    assets = {each.asset_key.to_user_string(): {k: v.value for k, v in each.metadata.items()} for each in made}
+    assets = {
+        each.asset_key.to_user_string(): {name: fact.value for name, fact in each.metadata.items()}
+        for each in made
+    }
     return {"success": done.success, "assets": assets}
 
 example, tap = sys.argv[1:]
@@ -66,7 +70,7 @@ first = run()
 os.unlink(tap)
 schedules = [schedule.cron_schedule for schedule in defs.schedules]
 print(json.dumps({"runs": [first, run()], "schedules": schedules}))
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("example", [AIRFLOW, DAGSTER], ids=["airflow", "dagster"])

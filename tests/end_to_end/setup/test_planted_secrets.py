@@ -212,10 +212,15 @@ def test_planted_secrets_never_leak(
         place = f"{database.host}:{database.port}/{database.name}"
         catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "token": IN_CATALOG}
         target |= {
-            "state_backend": {"uri": f"postgresql://state_{reader}:{IN_STATE}@{place}", "table_name": "states"},  # noqa: E501
-            "format": "iceberg", "catalog": catalog, "namespace": "raw",
+            "state_backend": {
+                "uri": f"postgresql://state_{reader}:{IN_STATE}@{place}",
+                "table_name": "states",
+            },
+            "format": "iceberg",
+            "catalog": catalog,
+            "namespace": "raw",
             "storage_options": {"key": "reader", "secret": IN_STORAGE},
-        }  # fmt: skip
+        }
     with command_lines() as commands, temporary_files(tmp_path / "tmp") as temporary:
         good, told = pipe(tmp_path, tap, target)
         assert good == (0, 0), told

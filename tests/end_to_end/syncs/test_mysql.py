@@ -35,11 +35,16 @@ def test_a_lake_of_mysql_is_in_step(spark: SparkSession, mysql: MySQL, tmp_path:
         "insert into plain values ('日本', x'00ff', 'x,y'), (null, null, '')",
     )
     config = login(
-        database, schemas=[name], incremental_tables=[f"{name}.t:at:datetime!upsert"],
+        database,
+        schemas=[name],
+        incremental_tables=[f"{name}.t:at:datetime!upsert"],
         slice_rows=100,
         mask_key="k" * 32,
-        stream_options={f"{name}-t": {"detect_deletes": True}, f"{name}-plain": {"mask": {"a": "hash"}}},  # noqa: E501
-    )  # fmt: skip
+        stream_options={
+            f"{name}-t": {"detect_deletes": True},
+            f"{name}-plain": {"mask": {"a": "hash"}},
+        },
+    )
     trip = RoundTrip(tmp_path / "lake", config)
 
     def in_lake() -> dict[int, Any]:

@@ -99,7 +99,7 @@ def test_rows_that_agree_do_not_leave_the_database(
                     assert "name" in select
                     continue
                 source.execute(f"select count(*) from {select}")
-                rows += source.fetchone()[0]  # type: ignore[index]
+                rows += source.fetchone()[0]
             assert read
             return told, rows
 

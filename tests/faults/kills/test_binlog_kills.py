@@ -86,14 +86,22 @@ def test_kills_over_the_binlog(request: pytest.FixtureRequest, tmp_path: Path, n
     logged = {"replication_method": "LOG_BASED"}
     prefix = database.name
     tap = {
-        "jdbc_url": database.jdbc_url, "user": database.user, "password": database.password,
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": database.password,
         "schemas": [prefix],
-        "stream_options": {f"{prefix}-orders": logged, f"{prefix}-visits": {**logged, "load_method": "append-only"}},  # noqa: E501
-        "spark": {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}},  # noqa: E501
+        "stream_options": {
+            f"{prefix}-orders": logged,
+            f"{prefix}-visits": {**logged, "load_method": "append-only"},
+        },
+        "spark": {
+            "master": "local[2]",
+            "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+        },
         "slice_rows": 60,
         # With a limit of rows the state is sent behind each transaction.
         "max_run_rows": 1_000_000,
-    }  # fmt: skip
+    }
     pipe = Pipe(tmp_path / "run", tap, {"bucket": str(tmp_path / "lake"), "hard_delete": True})
     with database.connect() as connection:
         with connection.cursor() as cursor:

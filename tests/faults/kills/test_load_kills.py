@@ -36,8 +36,8 @@ def load_with(
     """Loads through a storage with a proxy; what still runs when the run is over is completed."""
 
     def opened(storage: Storage, layout: object, **_: object) -> PipelineRun:
-        faulty = Storage(storage.url, files=wrap(storage.files))  # type: ignore[operator]
-        return open_run(faulty, layout, lock_ttl_seconds=NO_BEATS, process=process)  # type: ignore[arg-type]
+        faulty = Storage(storage.url, files=wrap(storage.files))
+        return open_run(faulty, layout, lock_ttl_seconds=NO_BEATS, process=process)
 
     with monkeypatch.context() as patched:
         patched.setattr("target_spark_lake.target.open_run", opened)

@@ -90,7 +90,7 @@ def test_commit_during_contender_rollback_is_visible(
 
     def wake_up() -> None:
         with pytest.raises(LockedError):
-            run._lock.ensure_held = lambda: None  # type: ignore[method-assign]  # it had looked before it slept
+            run._lock.ensure_held = lambda: None  # it had looked before it slept
             run.commit(Commit(changes, state_of(2 * STEP)))
 
     lake.sync(lake.faulty_files(lambda files: Interrupted(files, second_decision, wake_up)))

@@ -247,7 +247,7 @@ def sleep_in_the_middle(
 
 def voids(name: str, args: tuple[object, ...]) -> bool:
     """The exchange by which a checkpoint is discarded."""
-    return name == "exchange" and args[0] == LAYOUT.checkpoint and b'"void"' in bytes(args[2])  # type: ignore[arg-type]
+    return name == "exchange" and args[0] == LAYOUT.checkpoint and b'"void"' in bytes(args[2])
 
 
 def test_stale_discard_keeps_successors_checkpoint(

@@ -166,7 +166,7 @@ def test_stale_publisher_makes_no_second_log_entry(
         lambda files: Interrupted(
             files,
             lambda name, args: is_log_entry(name, args) and table in args[0],
-            lambda: [lake.sync(), lake.sync()],  # type: ignore[arg-type, return-value]
+            lambda: [lake.sync(), lake.sync()],
         )
     )
     with pytest.raises(StorageError):
@@ -183,10 +183,10 @@ def test_files_compacted_meanwhile_are_still_replaced(
         lake.sync()
     for table in (GROWS, CHANGES):
         busy = lake.storage(
-            lambda files, table=table: Interrupted(  # type: ignore[misc]
+            lambda files, table=table: Interrupted(
                 files,
                 lambda name, args: is_log_entry(name, args) and table in args[0],
-                lambda: lake.table(table).optimize.compact(),  # type: ignore[arg-type, return-value]
+                lambda: lake.table(table).optimize.compact(),
             )
         )
         number = lake.sync(busy)
@@ -208,7 +208,7 @@ def test_rows_changed_meanwhile_need_a_person(
         lambda files: Interrupted(
             files,
             lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            lambda: lake.table(CHANGES).delete("id = 5"),  # type: ignore[arg-type, return-value]
+            lambda: lake.table(CHANGES).delete("id = 5"),
         )
     )
     way_out = (

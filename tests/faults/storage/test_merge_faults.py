@@ -55,9 +55,9 @@ class MergedLake(NumberedLake):
         known = read_index(storage, LAYOUT.table_index(TABLE))
         index = current_index(storage, known, run.data_files(TABLE), ["id"])
         first = max(0, (number - 2) * STEP)
-        touched = [path for path, each in index.files.items() if each.columns["id"].high >= first]  # type: ignore
+        touched = [path for path, each in index.files.items() if each.columns["id"].high >= first]
         # What else the replaced files held is rewritten with it.
-        first = min([first, *(index.files[path].columns["id"].low for path in touched)])  # type: ignore
+        first = min([first, *(index.files[path].columns["id"].low for path in touched)])
         staged = (self.stage(run, range(first, number * STEP), number),)
         after = {path: each for path, each in index.files.items() if path not in touched}
         for file in staged:

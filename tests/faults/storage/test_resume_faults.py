@@ -141,7 +141,7 @@ class NoCheckpoints(Proxy):
         self.failing = failing
         self.count = 0
 
-    def around(self, name, args, call):  # type: ignore[no-untyped-def]
+    def around(self, name, args, call):
         if name == "exchange" and args[0] == LAYOUT.checkpoint:
             self.count += 1
             if self.count in self.failing:

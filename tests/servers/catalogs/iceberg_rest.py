@@ -144,7 +144,7 @@ class RestCatalogServer:
         ) and self.tables.table_exists(identifier):
             raise CommitFailedException("the table is there already")
         done = self.tables.commit_table(
-            SimpleNamespace(name=lambda: identifier),  # type: ignore[arg-type]
+            SimpleNamespace(name=lambda: identifier),
             tuple(asked.requirements),
             tuple(asked.updates),
         )

@@ -271,7 +271,7 @@ def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
 def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: told.append(record.getMessage())
     logger = logging.getLogger("some.driver")
     logger.addHandler(handler)
     try:

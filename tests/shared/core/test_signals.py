@@ -43,13 +43,14 @@ def main():
     try:
         print("ready", flush=True)
         if sys.argv[1] == "error":
-            threading.Thread(target=stop_by_error, args=(LockedError(RunCode.STORAGE_FAILED, "another run holds it"),)).start()
+            taken_over = LockedError(RunCode.STORAGE_FAILED, "another run holds it")
+            threading.Thread(target=stop_by_error, args=(taken_over,)).start()
         never.wait()
     finally:
         never.wait()
 
 run_program(main, "program", if_stopped="nothing was done", grace_seconds=0.2)
-"""  # noqa: E501
+"""
 RELEASED = """
 import threading
 from singer_spark.program import frame

@@ -23,7 +23,8 @@ spark = get_session(SparkOptions(app_name="java", master="local[1]"))
 url = f"jdbc:derby:{sys.argv[1]}/shop;create=true"
 jvm = spark._jvm
 connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(url, jvm.java.util.Properties())
-connection.createStatement().execute("create table orders (id int primary key, amount decimal(12,2))")
+table = "create table orders (id int primary key, amount decimal(12,2))"
+connection.createStatement().execute(table)
 connection.createStatement().execute("insert into orders values (1, 1.25)")
 orders = spark.read.format("jdbc").option("url", url).option("dbtable", "orders").load()
 orders.write.parquet(sys.argv[1] + "/lake")
@@ -32,7 +33,7 @@ print(jvm.java.lang.System.getProperty("java.home"))
 print([tuple(row) for row in spark.read.parquet(sys.argv[1] + "/lake").collect()])
 print(len(jvm.javax.net.ssl.SSLContext.getDefault().getDefaultSSLParameters().getProtocols()))
 spark.stop()
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ first = threading.current_thread()
 def hold(event, arguments):
     if event == "import" and arguments[0] == "py4j.signals":
         inside.set()
-        while not (outside.is_set() or "py4j.java_gateway" in repr(importlib._bootstrap._blocking_on)):
+        waits = importlib._bootstrap._blocking_on
+        while not (outside.is_set() or "py4j.java_gateway" in repr(waits)):
             outside.wait(0.01)
         sys.setswitchinterval(60)  # the first thread continues alone, up to where it looks
 
@@ -55,7 +56,7 @@ known = set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
 session.join()
 assert "t" in known, f"no arrays among {sorted(known)}"
 assert known == set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
-"""  # noqa: E501
+"""
 
 
 def test_two_threads_that_reach_the_jvm_at_once_have_all_of_py4j() -> None:

@@ -40,7 +40,7 @@ def start(body: str, **options: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **{"preexec_fn": from_a_terminal, **options},  # type: ignore[arg-type]
+        **{"preexec_fn": from_a_terminal, **options},
     )
     assert process.stderr is not None
     assert process.stderr.readline() == "begun\n"

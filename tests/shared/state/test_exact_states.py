@@ -33,7 +33,8 @@ NUMBERS = (
     "1E+400", "0.1000000000000000055", "123456789.123456789123456789", "1e999999999999999999999",
 )  # fmt: skip
 TEXTS = ("заказы", "注文", "\ud800", "a\udc00b", "\0", '"\\/', "\u2028", "😀", "${X}", "")
-STATE = f'{{"z":[{",".join(NUMBERS)}],"bookmarks":{{{",".join(f"{json.dumps(text)}:{{}}" for text in TEXTS)}}},"a":1}}'  # noqa: E501
+_BOOKMARKS = ",".join(f"{json.dumps(text)}:{{}}" for text in TEXTS)
+STATE = f'{{"z":[{",".join(NUMBERS)}],"bookmarks":{{{_BOOKMARKS}}},"a":1}}'
 
 numbers = st.one_of(
     st.sampled_from(NUMBERS),

@@ -35,7 +35,7 @@ class Forgetful(Wrapped):
 
 def test_a_store_that_forgets_conditions_is_found_out(storage: Storage) -> None:
     storage.create("lock", b"mine")
-    storage.files.bucket = Forgetful(storage.files.bucket)  # type: ignore[union-attr,assignment]
+    storage.files.bucket = Forgetful(storage.files.bucket)
     with pytest.raises(StorageError, match=r"RUN-053 .*accept_unconditional_storage"):
         storage.check_conditions("lock", b"another's")
 

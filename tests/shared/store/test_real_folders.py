@@ -86,7 +86,7 @@ def test_of_real_folders_only_the_empty_ones_are_removed() -> None:
 def put(storage: Storage, key: str, **metadata: str) -> None:
     import obstore
 
-    bucket: Any = storage.files.bucket  # type: ignore[union-attr]
+    bucket: Any = storage.files.bucket
     obstore.put(bucket._store, key, b"", attributes=metadata or None)
 
 

@@ -58,7 +58,8 @@ def test_what_only_fsspec_s_caches_read_is_taken() -> None:
         (
             "az://lake/p",
             {
-                "connection_string": "AccountName=acc;AccountKey=c2VjcmV0LWtleS0x;EndpointSuffix=core.windows.net"  # noqa: E501
+                "connection_string": "AccountName=acc;AccountKey=c2VjcmV0LWtleS0x;"
+                "EndpointSuffix=core.windows.net"
             },
         ),
     ],

@@ -94,7 +94,8 @@ def test_cascades(own: MariaDB, tmp_path: Path) -> None:
             committed(pipe)
             run_script(
                 cursor,
-                "insert into parents values (1);\ninsert into t values (7, 1);\ndelete from parents",  # noqa: E501
+                "insert into parents values (1);\ninsert into t values (7, 1);\n"
+                "delete from parents",
             )
             assert [(each["id"], each.get("deleted")) for each in changes(committed(pipe))] == [
                 (1, None), (7, None), (7, True), (1, True),

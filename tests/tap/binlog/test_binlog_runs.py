@@ -264,8 +264,12 @@ def test_large_rows_and_transactions(server: MariaDB, tmp_path: Path) -> None:
             run_script(cursor.connection.cursor(), script)
         sent = changes(committed(pipe))
         assert [(each["id"], len(each["b"]), each["b"][-1]) for each in sent] == [
-            (1, 1, "a"), (2, 15 << 20, "x"), (3, 15 << 20, "y"), (2, (15 << 20) + 1, "z"), (4, 1, "b"),  # noqa: E501
-        ]  # fmt: skip
+            (1, 1, "a"),
+            (2, 15 << 20, "x"),
+            (3, 15 << 20, "y"),
+            (2, (15 << 20) + 1, "z"),
+            (4, 1, "b"),
+        ]
 
 
 def test_compressed_transactions(server: MariaDB, tmp_path: Path) -> None:

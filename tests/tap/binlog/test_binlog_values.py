@@ -11,32 +11,48 @@ from servers.mariadb import MariaDB
 from tap.binlog.piped import committed, piped, records, refused, rows_of
 
 COLUMNS = """
-id int primary key, ti tinyint, tu tinyint unsigned, si smallint, su smallint unsigned, mi mediumint,
+id int primary key, ti tinyint, tu tinyint unsigned, si smallint, su smallint unsigned,
+mi mediumint,
 mu mediumint unsigned, it int, iu int unsigned, bi bigint, bu bigint unsigned, zf int(6) zerofill,
 zd decimal(7,2) zerofill, f float, d double,
-de decimal(10,3), d2 decimal(38,10), d3 decimal(65,30), d4 decimal(9,9), d5 decimal(18,0), ye year, b1 bit(1),
-b9 bit(9), b64 bit(64), bo boolean, da date, dt datetime, dt3 datetime(3), dt6 datetime(6), ts timestamp null,
-ts6 timestamp(6) null, tm time, tm1 time(1), tm2 time(2), tm4 time(4), tm6 time(6), ch char(5), cl char(200),
-vc varchar(20), vl varchar(400) character set latin1, tx text, mt mediumtext, lt longtext character set utf8mb3,
-en enum('a','b''c','d,e'), se set('x','y','z'), bn binary(4), vb varbinary(10), tb tinyblob, bl blob,
+de decimal(10,3), d2 decimal(38,10), d3 decimal(65,30), d4 decimal(9,9), d5 decimal(18,0),
+ye year, b1 bit(1),
+b9 bit(9), b64 bit(64), bo boolean, da date, dt datetime, dt3 datetime(3), dt6 datetime(6),
+ts timestamp null,
+ts6 timestamp(6) null, tm time, tm1 time(1), tm2 time(2), tm4 time(4), tm6 time(6), ch char(5),
+cl char(200),
+vc varchar(20), vl varchar(400) character set latin1, tx text, mt mediumtext,
+lt longtext character set utf8mb3,
+en enum('a','b''c','d,e'), se set('x','y','z'), bn binary(4), vb varbinary(10), tb tinyblob,
+bl blob,
 ge geometry, u16 varchar(10) character set utf16, u32 varchar(10) character set utf32,
-uc varchar(10) character set ucs2, gr varchar(10) character set greek, cp varchar(10) character set cp1251,
+uc varchar(10) character set ucs2, gr varchar(10) character set greek,
+cp varchar(10) character set cp1251,
 sj varchar(10) character set sjis, js json, sg int as (id + 1) stored, vg int as (id + 2) virtual
-"""  # noqa: E501
+"""
 ROWS = [
-    """(1, -128, 255, -32768, 65535, -8388608, 16777215, -2147483648, 4294967295, -9223372036854775808,
-    18446744073709551615, 42, 1.25, 1.1, -1.7976931348623157e308, -1234567.891, 1234567890123456789012345678.0123456789,
-    -1.5, 0.123456789, -123456789012345678, 2155, 1, 257, 18446744073709551615, 1, '1000-01-01', '9999-12-31 23:59:59',
-    '2024-02-29 12:34:56.789', '1000-01-01 00:00:00.000001', '2038-01-19 03:14:07', '1970-01-01 00:00:01.000001',
-    '-838:59:59', '-00:00:01.1', '-00:00:01.10', '00:00:00.0001', '838:59:59', 'ab', repeat('ü', 200), 'é\\n"', 'ü€',
-    repeat('x', 3000), '', '漢字', 'b''c', 'x,z', 'a', x'61000062', x'00', x'00ff', st_geomfromtext('POINT(1 2)', 4326),
+    """(1, -128, 255, -32768, 65535, -8388608, 16777215, -2147483648, 4294967295,
+    -9223372036854775808,
+    18446744073709551615, 42, 1.25, 1.1, -1.7976931348623157e308, -1234567.891,
+    1234567890123456789012345678.0123456789,
+    -1.5, 0.123456789, -123456789012345678, 2155, 1, 257, 18446744073709551615, 1,
+    '1000-01-01', '9999-12-31 23:59:59',
+    '2024-02-29 12:34:56.789', '1000-01-01 00:00:00.000001', '2038-01-19 03:14:07',
+    '1970-01-01 00:00:01.000001',
+    '-838:59:59', '-00:00:01.1', '-00:00:01.10', '00:00:00.0001', '838:59:59', 'ab',
+    repeat('ü', 200), 'é\\n"', 'ü€',
+    repeat('x', 3000), '', '漢字', 'b''c', 'x,z', 'a', x'61000062', x'00', x'00ff',
+    st_geomfromtext('POINT(1 2)', 4326),
     'aé漢', 'a😀', 'aé', 'αβγ', 'жук', 'テスト', 
-    '{"b": [1, -2.5, null, true, "é\\\\n"], "a": {"n": 1e20, "m": 70000}}')""",  # noqa: E501
-    """(2, 127, 0, 32767, 0, 8388607, 0, 2147483647, 0, 9223372036854775807, 0, 0, 0, -3.4e38, 4.9e-324, 0, 0, 0, 0, 0,
-    1901, 0, 0, 0, 0, '9999-12-31', '1000-01-01 00:00:00', '1999-12-31 23:59:59.999', '9999-12-31 23:59:59.999999',
-    '1970-01-01 00:00:01', '2038-01-19 03:14:07.999999', '00:00:00', '00:00:00', '12:00:00.99', '-838:59:58.9999',
+    '{"b": [1, -2.5, null, true, "é\\\\n"], "a": {"n": 1e20, "m": 70000}}')""",
+    """(2, 127, 0, 32767, 0, 8388607, 0, 2147483647, 0, 9223372036854775807, 0, 0, 0, -3.4e38,
+    4.9e-324, 0, 0, 0, 0, 0,
+    1901, 0, 0, 0, 0, '9999-12-31', '1000-01-01 00:00:00', '1999-12-31 23:59:59.999',
+    '9999-12-31 23:59:59.999999',
+    '1970-01-01 00:00:01', '2038-01-19 03:14:07.999999', '00:00:00', '00:00:00', '12:00:00.99',
+    '-838:59:58.9999',
     '-00:00:00.000001', '', '', '', '', '', 'x', '', 'a', '', '', '', '', '',
-    st_geomfromtext('LINESTRING(0 0,1.5 1)'), '', '', '', '', '', '', '[]')""",  # noqa: E501
+    st_geomfromtext('LINESTRING(0 0,1.5 1)'), '', '', '', '', '', '', '[]')""",
 ]
 NULLS = "(3)"
 

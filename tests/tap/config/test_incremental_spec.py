@@ -48,7 +48,8 @@ def printed(spec: IncrementalSpec) -> str:
     names = ".".join(quoted(name) for name in (spec.schema, spec.table) if name is not None)
     start = "" if spec.start is None else f"@{quoted(spec.start)}"
     method = {None: "", "append-only": "!append", "upsert": "!upsert"}[spec.load_method]
-    return f"{names}:{quoted(spec.column)}:{spec.key_type}{'' if spec.included else ':e'}{start}{method}"  # noqa: E501
+    excluded = "" if spec.included else ":e"
+    return f"{names}:{quoted(spec.column)}:{spec.key_type}{excluded}{start}{method}"
 
 
 @given(specs())

@@ -14,11 +14,13 @@ URL = "jdbc:postgresql://localhost/shop"
 CONTRACT = """
     jdbc_url user password auth driver driver_package driver_jars schemas tables incremental_tables
     default_replication_method default_replication_key stream_options queries safety_lag_seconds
-    safety_lag_rows settle_seconds late_rows late_window late_rows_pages on_stream_error null_replication_key
+    safety_lag_rows settle_seconds late_rows late_window late_rows_pages on_stream_error
+    null_replication_key
     engine reader n_jobs max_connections statement_timeout max_run_minutes
-    max_run_rows slice_rows fetch_size log_slot log_publication batch_config add_record_metadata mask_key ssh_tunnel
+    max_run_rows slice_rows fetch_size log_slot log_publication batch_config add_record_metadata
+    mask_key ssh_tunnel
     storage_options spark
-""".split()  # noqa: E501
+""".split()
 
 
 def test_every_setting_is_known_described_and_read() -> None:

@@ -36,8 +36,10 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=15
 )
-DECIMALS = {(p, s): st.decimals(places=s, min_value=-(10 ** (p - s)) + 1, max_value=10 ** (p - s) - 1) for p, s in  # noqa: E501
-            [(12, 2), (18, 0), (38, 10)]}  # fmt: skip
+DECIMALS = {
+    (p, s): st.decimals(places=s, min_value=-(10 ** (p - s)) + 1, max_value=10 ** (p - s) - 1)
+    for p, s in [(12, 2), (18, 0), (38, 10)]
+}
 
 
 @dataclass(frozen=True)

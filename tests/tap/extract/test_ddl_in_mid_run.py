@@ -107,7 +107,8 @@ class Shop:
 def shop(spark, postgres, tmp_path) -> Iterator[Callable[..., Shop]]:
     def make(script: str, **settings: Any) -> Shop:
         tap, database = postgres(script, **{"slice_rows": 1000, **settings})
-        dsn = f"postgresql://postgres:{database.info.password}@{database.info.host}:{database.info.port}/"
+        info = database.info
+        dsn = f"postgresql://postgres:{info.password}@{info.host}:{info.port}/"
         return Shop(Pipe(tmp_path / "lake", tap.config), dsn + database.info.dbname, database)
 
     return make
@@ -263,18 +264,40 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
     ("script", "settings", "change", "told"),
     [
         (PARTITIONS, NAMED, "truncate t2", "public.t2 was emptied"),
-        (PARTITIONS, NAMED, "alter table t detach partition t2", "public.t2 was dropped, attached "
-            "or detached"),
-        (PARTITIONS, NAMED, "alter table t attach partition other default", "public.other was "
-            "attached"),
-        (PARTITIONS, NAMED, "create table t3 partition of t default; insert into t values (20000, "
-            "'new')", ""),
+        (
+            PARTITIONS,
+            NAMED,
+            "alter table t detach partition t2",
+            "public.t2 was dropped, attached or detached",
+        ),
+        (
+            PARTITIONS,
+            NAMED,
+            "alter table t attach partition other default",
+            "public.other was attached",
+        ),
+        (
+            PARTITIONS,
+            NAMED,
+            "create table t3 partition of t default; insert into t values (20000, 'new')",
+            "",
+        ),
         (VIEWS, NAMED, "truncate b", "public.b was emptied"),
-        (VIEWS, NAMED, "create or replace view inner_view as select id, 'x' || v as v from b", "was redefined"),  # noqa: E501
+        (
+            VIEWS,
+            NAMED,
+            "create or replace view inner_view as select id, 'x' || v as v from b",
+            "was redefined",
+        ),
         (VIEWS, QUERY, "refresh materialized view m", "public.m was emptied or rewritten"),
         (VIEWS, MATERIALIZED, "refresh materialized view m", "public.m was emptied or rewritten"),
         (VIEWS, MATERIALIZED, "truncate b", ""),
-        (ROWS.format(n=10_000), NAMED, "drop table t; create table t (id integer, v text)", "public.t was dropped"),  # noqa: E501
+        (
+            ROWS.format(n=10_000),
+            NAMED,
+            "drop table t; create table t (id integer, v text)",
+            "public.t was dropped",
+        ),
         (
             ROWS.format(n=10_000),
             NAMED,
@@ -288,10 +311,14 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
             "alter table t rename v to x; alter table t rename w to v; alter table t rename x to w",
             "public.t has changed its column 'v'",
         ),
-        (ROWS.format(n=10_000), NAMED, "grant select on t to public; create index on t (v); "
-            "analyze t", ""),
+        (
+            ROWS.format(n=10_000),
+            NAMED,
+            "grant select on t to public; create index on t (v); analyze t",
+            "",
+        ),
     ],
-)  # fmt: skip
+)
 def test_only_harmful_changes_are_named(shop, script, settings, change, told):
     """Other changes during a read are named unless they do no harm."""
     it = shop(script, **settings)

@@ -17,7 +17,10 @@ from singer_spark.core.key_value import KeyType
 from singer_spark.state.source import open_state_source
 from tap_spark_jdbc.extract.run_state import OpeningState, RunState
 
-OTHERS = '{"big":18446744073709551616,"exact":0.1000000000000000055,"small":1E-400,"zero":-0,"half":"\\ud800"}'  # noqa: E501
+OTHERS = (
+    '{"big":18446744073709551616,"exact":0.1000000000000000055,"small":1E-400,'
+    '"zero":-0,"half":"\\ud800"}'
+)
 STATE = f'{{"bookmarks":{{"of-another-tap":{OTHERS}}},"odd":1.10}}'
 
 

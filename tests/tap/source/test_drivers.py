@@ -84,7 +84,8 @@ def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, m
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="none"/><resolvers>'
-        '<ibiblio name="none" m2compatible="true" root="http://127.0.0.1:9/"/></resolvers></ivysettings>'
+        '<ibiblio name="none" m2compatible="true" root="http://127.0.0.1:9/"/>'
+        "</resolvers></ivysettings>"
     )
     spark = {"master": "local[2]", "conf": {"spark.jars.ivySettings": str(settings)}}
     tap, _ = sqlite(

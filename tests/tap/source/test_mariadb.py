@@ -270,7 +270,8 @@ def test_login_mistakes_are_one_line_each(spark: SparkSession, database: MariaDa
 # the rows change.
 OTHER = {
     "time_zone": "'+05:30'",
-    "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",  # noqa: E501
+    "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,IGNORE_SPACE,"
+    "REAL_AS_FLOAT,HIGH_NOT_PRECEDENCE'",
     "group_concat_max_len": "4",
     "sql_select_limit": "2",
     "sql_auto_is_null": "1",

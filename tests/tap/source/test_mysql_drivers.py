@@ -145,14 +145,25 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
         for package in chosen.values():
             cached_jars(package)
         url = {
-            "jdbc_url": f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
+            "jdbc_url": f"jdbc:mysql://{database.host}:{database.port}/{database.name}"
+            "?sslMode=REQUIRED"
         }
         done = subprocess.run(
-            [sys.executable, "-c", READS, json.dumps(config | url | chosen | {"spark": {"master": "local[2]"}})],  # noqa: E501
+            [
+                sys.executable,
+                "-c",
+                READS,
+                json.dumps(config | url | chosen | {"spark": {"master": "local[2]"}}),
+            ],
             cwd=TESTS,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])},  # noqa: E501
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]]),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -24,10 +24,11 @@ from tap_spark_jdbc.source.queries import described_queries
 # A comment that would swallow what follows it, quotes that contain its signs, a semicolon at the
 # end.
 HOSTILE = """
-    select o.id, o.price, o.at, c.name as "the ""name"" -- so", '-- ;''' as mark, coalesce(o.at, o.made) as changed
+    select o.id, o.price, o.at, c.name as "the ""name"" -- so", '-- ;''' as mark,
+           coalesce(o.at, o.made) as changed
     from orders o left join customers c on c.id = o.customer /* ; */
     where o.id > 0 or o.id < 0 ; -- the end;
-"""  # noqa: E501
+"""
 TYPES = {
     "small": "smallint",
     "big": "bigint",
@@ -167,11 +168,23 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
         first = pipe.run()
         records = [each["record"] for each in first.messages if each["type"] == "RECORD"]
         assert sorted(records, key=lambda each: each["id"]) == [
-            {"id": 1, "price": 1.5, "made": "2025-01-01T00:00:00.000000", "at": None,
-             "changed": "2025-01-01 00:00:00", "twice": 2},
-            {"id": 2, "price": 2.25, "made": "2025-01-01T00:00:00.000000", "at": "2025-01-03T00:00:00.000000",  # noqa: E501
-             "changed": "2025-01-03 00:00:00", "twice": 4},
-        ]  # fmt: skip
+            {
+                "id": 1,
+                "price": 1.5,
+                "made": "2025-01-01T00:00:00.000000",
+                "at": None,
+                "changed": "2025-01-01 00:00:00",
+                "twice": 2,
+            },
+            {
+                "id": 2,
+                "price": 2.25,
+                "made": "2025-01-01T00:00:00.000000",
+                "at": "2025-01-03T00:00:00.000000",
+                "changed": "2025-01-03 00:00:00",
+                "twice": 4,
+            },
+        ]
         pipe.save(first.final)
         database.execute("update orders set at = '2025-01-03 00:00:00.5' where id = 1")
         assert pipe.run().ids("sales") == Counter([1])

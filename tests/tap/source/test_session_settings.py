@@ -96,7 +96,8 @@ do $$ declare f record; begin
       and not (p.prorettype = any (array['trigger', 'event_trigger', 'cstring']::regtype[]))
   loop begin
     execute format(
-      'create function own.%I(%s) returns %s language plpgsql as ''begin raise exception $x$own.%s$x$; end''',
+      'create function own.%I(%s) returns %s language plpgsql as '
+      '''begin raise exception $x$own.%s$x$; end''',
       f.proname, f.given, f.result, f.proname);
   exception when others then null; end; end loop;
   for f in select c.relname from pg_class c where c.relnamespace = 'pg_catalog'::regnamespace
@@ -109,7 +110,7 @@ create function own.quote_ident(name) returns text language sql as $$select 'not
 create function own.lower(varchar) returns text language sql as $$select 'nothing'$$;
 create function own.json_build_array(text, text, text,
   int) returns json language sql as $$select '"nothing"'::json$$;
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture

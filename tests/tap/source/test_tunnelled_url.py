@@ -68,7 +68,8 @@ def test_each_server_of_a_url_is_replaced(
 
 @pytest.mark.parametrize(
     "url",
-    ["jdbc:sqlserver://host\\instance;x=y", "jdbc:sqlserver://;serverName=h", "jdbc:mysql://address=(host=a)(port=1)/x",
+    ["jdbc:sqlserver://host\\instance;x=y", "jdbc:sqlserver://;serverName=h",
+     "jdbc:mysql://address=(host=a)(port=1)/x",
      "jdbc:clickhouse://db/x", "jdbc:h2:mem:x"],
 )  # fmt: skip
 def test_a_url_that_names_no_server_plainly_is_an_error(url: str) -> None:

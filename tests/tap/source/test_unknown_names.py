@@ -160,7 +160,7 @@ class Described:
 
 
 def found_by(driver: Described, dialect: Any, bounds: Bounds) -> list[str]:
-    return [each.qualified_name for each in tables_by_driver(driver, dialect, bounds)]  # type: ignore[arg-type]
+    return [each.qualified_name for each in tables_by_driver(driver, dialect, bounds)]
 
 
 def test_table_the_driver_does_not_describe_is_named(

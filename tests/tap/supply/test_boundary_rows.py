@@ -39,7 +39,9 @@ RECORDS: list[tuple[dict[str, tuple[pa.DataType, Any]], str]] = [
             "null": (pa.string(), None),
             "texts": (pa.list_(pa.string()), ["a", None]),
         },
-        '{"day":"0001-01-01","naive":"9999-12-31T23:59:59.000000","aware":"2025-01-01T00:00:00.000001Z","null":null,'
+        '{"day":"0001-01-01","naive":"9999-12-31T23:59:59.000000",'
+        '"aware":"2025-01-01T00:00:00.000001Z",'
+        '"null":null,'
         '"texts":["a",null]}',
     ),
     (

@@ -32,8 +32,9 @@ ROWS = 2000
 # A reader stops here while somebody holds the lock. It polls: sessions of the tap wait for a lock
 # only a second.
 WAIT = """
-  while not pg_try_advisory_lock_shared(7) loop perform pg_sleep(0.01); end loop; perform pg_advisory_unlock_shared(7);
-"""  # noqa: E501
+  while not pg_try_advisory_lock_shared(7) loop perform pg_sleep(0.01); end loop;
+  perform pg_advisory_unlock_shared(7);
+"""
 SCRIPT = f"""
 create table rows (id int, k int not null); insert into rows select n, n from generate_series(1,
   {ROWS}) n;

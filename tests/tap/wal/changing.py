@@ -86,9 +86,9 @@ class Writers:
             ("DELETE FROM events WHERE id = %s", (number,)),
         ]
         if self.truncates and chance.random() < 0.02:
-            connection.execute(f"TRUNCATE {chance.choice(list(KEYS))}")  # type: ignore[call-overload]
+            connection.execute(f"TRUNCATE {chance.choice(list(KEYS))}")
         else:
-            connection.execute(*chance.choice(choices))  # type: ignore[call-overload]
+            connection.execute(*chance.choice(choices))
 
     def transaction(self, connection: psycopg.Connection) -> None:
         """A transaction that is committed or rolled back, with savepoints; it fails where it would
@@ -185,4 +185,4 @@ def source_rows(connection: psycopg.Connection, table: str) -> Counter[Row]:
     """The rows as JSON has them."""
     shown = {"amount": "CAST(amount AS double precision)", "day": "CAST(day AS text)"}
     columns = ", ".join(shown.get(name, name) for name in COLUMNS[table])
-    return Counter(connection.execute(f"SELECT {columns} FROM {table}").fetchall())  # type: ignore[call-overload]
+    return Counter(connection.execute(f"SELECT {columns} FROM {table}").fetchall())

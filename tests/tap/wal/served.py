@@ -33,7 +33,7 @@ class Asked:
 
     def execute(self, sql: str) -> psycopg.Cursor[Any]:
         try:
-            return self.connection.execute(sql)  # type: ignore[call-overload]
+            return self.connection.execute(sql)
         except psycopg.Error as error:
             raise SourceError(
                 TapCode.STATEMENT_REFUSED,

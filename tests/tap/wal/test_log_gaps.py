@@ -110,11 +110,11 @@ def test_table_that_left_the_publication_is_refused(
     )
     with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
         committed(pipe)
-        connection.execute(f"alter publication {PUBLICATION} {out}")  # type: ignore[call-overload]
+        connection.execute(f"alter publication {PUBLICATION} {out}")
         connection.execute("update orders set note = 'missed'")
         if back:
             again = out.replace("drop", "add")
-            connection.execute(f"alter publication {PUBLICATION} {again}")  # type: ignore[call-overload]
+            connection.execute(f"alter publication {PUBLICATION} {again}")
         line = refused(pipe)
         assert "publication" in line
         assert "--full" in line

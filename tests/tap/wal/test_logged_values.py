@@ -81,7 +81,7 @@ def test_values_from_the_log_are_those_that_the_readers_give(
         connection,
     ):
         (read,) = records(committed(pipe))
-        connection.execute(f"insert into orders values (1, {row})")  # type: ignore[call-overload]
+        connection.execute(f"insert into orders values (1, {row})")
         connection.execute("insert into orders (id) values (2)")
         logged, empty = records(committed(pipe))
         assert logged == {**read, "id": 1, "twice": 2}
@@ -105,5 +105,5 @@ def test_a_value_that_the_lake_can_t_hold_is_refused(
         connection,
     ):
         committed(pipe)
-        connection.execute(f"insert into orders values (1, {value})")  # type: ignore[call-overload]
+        connection.execute(f"insert into orders values (1, {value})")
         assert "column odd holds a value in the log that does not fit" in refused(pipe)

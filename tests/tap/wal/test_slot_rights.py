@@ -58,7 +58,7 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     orders = LogTable("public-orders", '"public"."orders"', str(oid))
     with pytest.raises(SourceError, match="TAP-058") as raised:
         ours.publication.publish([orders])
-    superuser.execute(str(raised.value).rpartition("run: ")[2])  # type: ignore[call-overload]
+    superuser.execute(str(raised.value).rpartition("run: ")[2])
     assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
 
     statement = f"ALTER ROLE {user} REPLICATION"

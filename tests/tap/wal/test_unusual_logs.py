@@ -28,10 +28,10 @@ def test_prepared_and_large_transactions_are_read(
         name = f"prepared in {connection.info.dbname}"
         with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
             other.execute("insert into orders values (4, 'prepared', null)")
-            other.execute(f"prepare transaction '{name}'")  # type: ignore[call-overload]
+            other.execute(f"prepare transaction '{name}'")
         connection.execute("insert into orders values (5, 'before', null)")
         assert records(committed(pipe)) == [{"id": 5, "note": "before", "body": None}]
-        connection.execute(f"commit prepared '{name}'")  # type: ignore[call-overload]
+        connection.execute(f"commit prepared '{name}'")
         assert records(committed(pipe)) == [{"id": 4, "note": "prepared", "body": None}]
         with connection.transaction():
             connection.execute(

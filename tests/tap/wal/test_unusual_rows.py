@@ -106,8 +106,8 @@ def test_column_added_while_a_run_begins_is_kept(
 
             def altered(log: LogRun, plans: Sequence[StreamPlan]) -> None:
                 monkeypatch.setattr(LogRun, "prepare", prepare)
-                connection.execute(f"alter table orders add {column} int")  # type: ignore[call-overload]
-                connection.execute(f"insert into orders (id, {column}) values (nextval('ids'), 5)")  # type: ignore[call-overload]
+                connection.execute(f"alter table orders add {column} int")
+                connection.execute(f"insert into orders (id, {column}) values (nextval('ids'), 5)")
                 prepare(log, plans)
 
             monkeypatch.setattr(LogRun, "prepare", altered)

@@ -96,7 +96,8 @@ def test_declared_type_applies_to_new_table(lake: Lake, seen) -> None:
     number = {"type": ["number", "null"]}
     columns = {"exact": "decimal(38,18)", "digits": "string", "whole": "int", "day": "date"}
     properties = {"exact": number, "digits": number, "whole": {"type": "integer"}, "day": TEXT}
-    row = b'{"id":1,"exact":12345678901234567890.123456789012345678,"digits":1.2345678901234567890123,'  # noqa: E501
+    row = b'{"id":1,"exact":12345678901234567890.123456789012345678,'
+    row += b'"digits":1.2345678901234567890123,'
     line = b'{"type":"RECORD","stream":"s","record":' + row + b'"whole":3,"day":"2026-01-02"}}\n'
     options = {"stream_options": {"s": {"columns": columns}}}
     lake.load(schema("s", {"id": INT, **properties}), line, **options)

@@ -24,7 +24,8 @@ def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> No
     storage = lake.storage()
     committed = last_committed(storage, LAYOUT.runs)
     assert committed is not None
-    facts = f'{{"format_version":1,"phase":"aborted","last_committed":"{committed.run_id}","state":null}}'  # noqa: E501
+    facts = '{"format_version":1,"phase":"aborted","state":null,'
+    facts += f'"last_committed":"{committed.run_id}"}}'
     for number in range(KEPT_RUNS + 3):
         path = Path(lake.url) / LAYOUT.runs / f"{committed.run_id[:-8]}z{number:07d}.json"
         path.write_text(facts)

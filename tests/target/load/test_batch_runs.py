@@ -284,7 +284,10 @@ def test_s3_batches_are_moved_or_read_across_buckets(
     for folder in (place, place.rpartition("/")[0]):
         # As Spark makes folders.
         files.call_s3("put_object", Bucket=bucket[5:], Key=f"{folder.partition('/')[2]}/", Body=b"")
-    abandoned = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261120T000000000001Z-00000001/s/000000/part-0.parquet"  # noqa: E501
+    abandoned = (
+        f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261120T000000000001Z-00000001/s/000000/"
+        "part-0.parquet"
+    )
     files.pipe(abandoned, b"")
     batch = message("s", "parquet", [])
     settings = {"bucket": f"{bucket}/lake", "storage_options": s3.storage_options}

@@ -33,8 +33,10 @@ def batches(
     schema: list[tuple[str, Any]], columns: list[tuple[Any, ...]]
 ) -> Iterator[pa.RecordBatch]:
     for row in columns:
-        yield pa.RecordBatch.from_arrays([pa.array([each], kind) for each, (_, kind) in zip(row, schema, strict=True)],  # noqa: E501
-                                         [name for name, _ in schema])  # fmt: skip
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([each], kind) for each, (_, kind) in zip(row, schema, strict=True)],
+            [name for name, _ in schema],
+        )
 
 
 def found(

@@ -213,11 +213,14 @@ def test_bash_completes_commands_and_flags_by_the_script(tmp_path: Path, capsys:
         (tmp_path / shell).write_text(script)
     ask = f"""
 source {tmp_path}/bash
-spark() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_spark_lake; echo "${{COMPREPLY[@]}}"; }}
+spark() {{
+  COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+  _shtab_spark_lake; echo "${{COMPREPLY[@]}}"
+}}
 spark spark-lake st
 spark spark-lake state re
 spark spark-lake state restore --be
-"""  # noqa: E501
+"""
     done = subprocess.run(
         ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False
     )

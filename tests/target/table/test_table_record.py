@@ -67,12 +67,12 @@ def late_sync(lake: SmallLake, before_claim: object, before_commit: object) -> N
 
     def asleep() -> None:
         expire(lake)
-        before_claim()  # type: ignore[operator]
+        before_claim()
 
     lake.sync(
         lake.faulty_files(
             lambda files: Interrupted(
-                Interrupted(files, before_its_commit, before_commit),  # type: ignore[arg-type]
+                Interrupted(files, before_its_commit, before_commit),
                 before_its_claim,
                 asleep,
             )

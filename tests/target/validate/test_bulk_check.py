@@ -58,7 +58,8 @@ GOOD = (
     '{"id":-1,"small":7,"amount":-1234567890.12,"ratio":1e300,"weight":0.5,"vip":false,"name":"a '
     '\\"b\\" \\u00e9\\n",'
     '"day":"2024-02-29","at":"2025-01-20T15:30:00.123456","seen":"0001-01-01T00:00:00Z",'
-    '"code":"00000000-0000-0000-0000-00000000000A","extra":[{"x":1}],"data":"AP8=","tags":[1,null,-2],'
+    '"code":"00000000-0000-0000-0000-00000000000A","extra":[{"x":1}],"data":"AP8=",'
+    '"tags":[1,null,-2],'
     '"deep":{"price":-12.5,"rows":[{"at":"2025-01-20 15:30:00.5+02:00"},{"at":"2025-01-20 '
     '15:30:00-18"}],"more":[]}}'
 )
@@ -151,10 +152,16 @@ def test_a_line_that_may_be_wrong_never_passes(record: str) -> None:
 @given(
     st.dictionaries(
         st.sampled_from(sorted(TYPES)),
-        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12)  # noqa: E501
-        | st.dates().map(str) | st.uuids().map(str) | st.datetimes().map(lambda moment: moment.isoformat()),  # noqa: E501
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**70), 2**70)
+        | st.floats(allow_nan=False)
+        | st.text(max_size=12)
+        | st.dates().map(str)
+        | st.uuids().map(str)
+        | st.datetimes().map(lambda moment: moment.isoformat()),
     )
-)  # fmt: skip
+)
 def test_what_passes_is_right_by_jsonschema(record: dict[str, Any]) -> None:
     if passes(json.dumps(record)):
         assert Draft7Validator({**SCHEMA, "required": ["id"]}).is_valid(record)

@@ -115,11 +115,15 @@ FILES = {
     "/t early": {"t": pa.array([BEFORE], pa.timestamp("us", "UTC"))},
     "/n": {"n": pa.array([BEYOND], pa.timestamp("us"))},
     "/d": {"d": pa.array([2_932_897], pa.int32()).cast(pa.date32())},
-    "/more/t": {"more": pa.array([{"t": BEYOND}], pa.struct([("t", pa.int64())])).cast(
-        pa.struct([("t", pa.timestamp("us", "UTC"))])
-    )},
-    "/list/0": {"list": pa.array([[BEFORE]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC")))},  # noqa: E501
-}  # fmt: skip
+    "/more/t": {
+        "more": pa.array([{"t": BEYOND}], pa.struct([("t", pa.int64())])).cast(
+            pa.struct([("t", pa.timestamp("us", "UTC"))])
+        )
+    },
+    "/list/0": {
+        "list": pa.array([[BEFORE]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us", "UTC")))
+    },
+}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

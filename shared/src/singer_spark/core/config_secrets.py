@@ -12,7 +12,8 @@ from singer_spark.errors import redact, register_secret
 # tunnels.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
-    r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|^key$|connection[._-]?string|"
+    r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|"
+    r"^key$|connection[._-]?string|"
     r"authorization$|cookie$|jaas[._-]?config|(?:^|[._-])(?:sas(?:$|[._-])|sig$)|signature$"
 )
 # Suffixes of names that only say where a secret is kept, or its kind.

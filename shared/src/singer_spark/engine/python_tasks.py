@@ -127,7 +127,8 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
 # Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 creates another marker
 # there, so the fields are not found.
-copyreg.pickle(type(dataclasses._FIELD), lambda each: (getattr, (dataclasses, each.name)))  # type: ignore[attr-defined]
+_MARKER = type(dataclasses._FIELD)  # type: ignore[attr-defined]
+copyreg.pickle(_MARKER, lambda each: (getattr, (dataclasses, each.name)))
 
 
 def _prepare(context: SparkContext) -> None:

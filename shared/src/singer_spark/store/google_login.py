@@ -101,7 +101,10 @@ class GoogleLogin:
                     # It warns about keys from others, which might name any server; this one is the
                     # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
-                    return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
+                    found, _ = google.auth.load_credentials_from_dict(  # type: ignore[no-untyped-call]
+                        key, scopes=SCOPES
+                    )
+                    return found
             if bearer := self.bearer():
                 return Credentials(bearer)  # type: ignore[no-untyped-call]
             return google.auth.default(scopes=SCOPES)[0]

@@ -31,7 +31,7 @@ from singer_spark.store.storage_errors import (
 
 
 def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
-    """A URL as Hadoop spells it: `s3a://…`, `gs://…`, `abfss://container@account.dfs.core.windows.net/…`."""
+    """A URL as Hadoop spells it: `s3a://…`, `gs://…`, `abfss://container@server/…`."""
     kind = kind_of(url)
     _, _, location = url.partition("://")
     if kind == AZURE:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 # A quoted name, a text, a comment, a word or a sign; comments that the server executes are read.
 _TOKEN = re.compile(
-    r"`(?:[^`]|``)*`|\"(?:[^\"\\]|\\.|\"\")*\"|'(?:[^'\\]|\\.|'')*'|/\*(?![!M])(?:.|\n)*?\*/|--\s[^\n]*|#[^\n]*"
+    r"`(?:[^`]|``)*`|\"(?:[^\"\\]|\\.|\"\")*\"|'(?:[^'\\]|\\.|'')*'"
+    r"|/\*(?![!M])(?:.|\n)*?\*/|--\s[^\n]*|#[^\n]*"
     r"|/\*M?!\d*|\*/|[\w$\u0080-\U0010ffff]+|[^\s]"
 )
 _NAMING = ("ALTER", "DROP", "RENAME", "TRUNCATE", "CREATE")

@@ -214,7 +214,8 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int'
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
 # the server sets, also by `init_connect`.
 _SESSION = (
-    "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600,"
+    "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,"
+    "net_write_timeout=600,"
     "character_set_client=utf8mb4,character_set_connection=utf8mb4,character_set_results=utf8mb4,"
     "sql_select_limit=18446744073709551615,sql_auto_is_null=0"
 )

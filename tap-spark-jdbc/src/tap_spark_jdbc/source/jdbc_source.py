@@ -30,7 +30,8 @@ PORTS = {
     "derby": 1527,
 }
 _URL = re.compile(
-    r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)(?P<servers>[^/?;@]*)(?P<after>.*)",
+    r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)"
+    r"(?P<servers>[^/?;@]*)(?P<after>.*)",
     re.DOTALL,
 )
 # The short URL of a database on this machine, as PostgreSQL's driver accepts it.

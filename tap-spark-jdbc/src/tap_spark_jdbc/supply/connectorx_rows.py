@@ -119,7 +119,8 @@ def _child(query: RowQuery, port: int) -> Iterator[subprocess.Popen[bytes]]:
         quote(text, safe="") for text in (login.user, login.password, login.database)
     )
     order = {
-        "conn": f"mysql://{name}:{password}@{HERE}:{port}/{database}?prefer_socket=false&stmt_cache_size=0",
+        "conn": f"mysql://{name}:{password}@{HERE}:{port}/{database}"
+        "?prefer_socket=false&stmt_cache_size=0",
         "query": query.sql,
         "protocol": "binary" if _PLAIN.fullmatch(query.sql) else "text",
         "pre_execution_query": [login.isolation, *query.statements],

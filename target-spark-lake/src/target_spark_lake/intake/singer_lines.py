@@ -31,7 +31,8 @@ SHOWN_CHARACTERS = 120
 
 _HEAD = re.compile(
     rb'\{\s*(?:"type"\s*:\s*"[A-Za-z]+"\s*,\s*"stream"\s*:\s*"(?:[^"\\]|\\.)*"'
-    rb'|"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"type"\s*:\s*"[A-Za-z]+")\s*,\s*"record"\s*:\s*(?=\{)'
+    rb'|"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"type"\s*:\s*"[A-Za-z]+")'
+    rb'\s*,\s*"record"\s*:\s*(?=\{)'
 )
 
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core.config_file import FROM_ENVIRONMENT, read_variables
 from singer_spark.core.config_file import read_config as read_config_file
@@ -184,8 +184,8 @@ def table_of(
     table = Table(box=SIMPLE, pad_edge=False)
     for column in columns:
         # A run's id is for copying, so it is never cut.
-        justify = "right" if column in right else "left"
-        table.add_column(column, no_wrap=column == "run", overflow="fold", justify=justify)  # type: ignore[arg-type]
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, no_wrap=column == "run", overflow="fold", justify=justify)
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     return Group(table, *map(Text, lines))

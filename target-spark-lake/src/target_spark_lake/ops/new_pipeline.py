@@ -29,7 +29,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _WHOLE = re.compile(r"\$\{\w+\}|")
 # A password between login and host, whatever it contains; what follows a host is a port.
 _SECRET_LOGIN = re.compile(
-    r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
+    r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@"
+    r"|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
 )
 _CRON_FIELD = re.compile(
     r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE

@@ -34,7 +34,8 @@ _SIGNS = frozenset('.:@!"')
 _TIMES = ("timestamp", "datetime")
 # SQL that fills a column when its row is inserted, or changes.
 _NOW = re.compile(
-    r"(?i)current_?timestamp|localtimestamp|now\b|sys_?(date|timestamp)|getdate|getutcdate|clock_timestamp"
+    r"(?i)current_?timestamp|localtimestamp|now\b|sys_?(date|timestamp)"
+    r"|getdate|getutcdate|clock_timestamp"
 )
 _ON_UPDATE = re.compile(r"(?i)on update")
 # Names of columns: the time of the last change, of the insert, or of some other event; a price or
@@ -42,14 +43,16 @@ _ON_UPDATE = re.compile(r"(?i)on update")
 _CHANGED = re.compile(r"(?i)updat|modif|chang|last_?mod|mtime|touched|synced|edited")
 _CREATED = re.compile(r"(?i)creat|insert|added|ctime|registered|ingest|recorded|logged")
 _EVENT = re.compile(
-    r"(?i)paid|ship|deliver|sent|due|expir|birth|start|end(s|ed)?(_|$)|finish|complet|cancel|delet|clos|valid|login|seen|"
-    r"ordered|placed|approv|publish|schedul|refund|return"
+    r"(?i)paid|ship|deliver|sent|due|expir|birth|start|end(s|ed)?(_|$)|finish|complet|"
+    r"cancel|delet|clos|valid|login|seen|ordered|placed|approv|publish|schedul|refund|return"
 )
 _AMOUNT = re.compile(
-    r"(?i)price|amount|cost|total|balance|salary|discount|quantity|qty|percent|(^|_)(tax|fee|rate|score)"
+    r"(?i)price|amount|cost|total|balance|salary|discount|quantity|qty|"
+    r"percent|(^|_)(tax|fee|rate|score)"
 )
 _YES_NO = re.compile(
-    r"(?i)^(is|has|can|was|should|allow)_|flag|^(active|enabled|deleted|archived|visible|paid|done)$"
+    r"(?i)^(is|has|can|was|should|allow)_|flag|"
+    r"^(active|enabled|deleted|archived|visible|paid|done)$"
 )
 _SMALL = re.compile(r"(?i)bool|bit|tinyint")
 _WITH_FRACTION = re.compile(r".*,\s*[1-9]\d*\)")

@@ -41,12 +41,11 @@ class ColumnRange:
     def may_overlap(self, other: ColumnRange) -> bool:
         """Whether a value may be in both ranges."""
         try:
-            below = self.high is not None and other.low is not None and self.high < other.low  # type: ignore[operator]
-            above = self.low is not None and other.high is not None and self.low > other.high  # type: ignore[operator]
+            apart = _less(self.high, other.low) or _less(other.high, self.low)
         except TypeError:
             # If the types differ because the column was widened, nothing is known.
             return True
-        return not below and not above
+        return not apart
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,15 @@ def group_range(metadata: FileMetaData, group: int, index: int) -> ColumnRange:
     return ColumnRange(low[:LONGEST_TEXT] if isinstance(low, str) else low, high, nulls)
 
 
+def _less(one: Bound | None, other: Bound | None) -> bool:
+    """Whether both are known, and the one is less.
+
+    Raises:
+        TypeError: they have different types.
+    """
+    return one is not None and other is not None and one < other  # type: ignore[operator]
+
+
 def _shortened(text: str) -> str | None:
     """A text that is not less, of limited length; None if there is none."""
     if len(text) <= LONGEST_TEXT:
@@ -150,4 +158,6 @@ def _united(parts: Sequence[ColumnRange]) -> ColumnRange:
     known = None if None in nulls else sum(each or 0 for each in nulls)
     if not parts or any(part.low is None or part.high is None for part in parts):
         return ColumnRange(nulls=known)
-    return ColumnRange(min(part.low for part in parts), max(part.high for part in parts), known)  # type: ignore
+    low = min(part.low for part in parts)  # type: ignore[type-var]
+    high = max(part.high for part in parts)  # type: ignore[type-var]
+    return ColumnRange(low, high, known)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 # In SQL, times usually have no zone, or one of whole hours.
 _CLOCK = re.compile(
-    r"((?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60))(?:\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?",
+    r"((?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60))(?:\.\d+)?"
+    r"([Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?",
     re.ASCII,
 )
 _LAST_SECOND = timedelta(hours=23, minutes=59)

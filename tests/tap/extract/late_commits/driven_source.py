@@ -72,7 +72,8 @@ def source(spark, postgres, tmp_path) -> Iterator[Callable[..., Source]]:
         tap, database = postgres(
             script, **{"incremental_tables": ["public.t:k:integer"], "slice_rows": 5, **settings}
         )
-        dsn = f"postgresql://postgres:{database.info.password}@{database.info.host}:{database.info.port}/"
+        info = database.info
+        dsn = f"postgresql://postgres:{info.password}@{info.host}:{info.port}/"
         made.append(
             Source(Pipe(tmp_path / "lake", tap.config), dsn + database.info.dbname, database)
         )

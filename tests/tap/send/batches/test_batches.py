@@ -79,7 +79,7 @@ CASES: dict[str, tuple[JSON, list[Step]]] = {
         [
             (BULK, 600, "parquet", ["*"]),
             (
-                "update bulk set v = 'changed' where id = 5; insert into bulk values (5000, 7, 't')",  # noqa: E501
+                "update bulk set v = 'changed' where id = 5;insert into bulk values (5000, 7, 't')",
                 600,
                 "parquet",
                 ["*"],

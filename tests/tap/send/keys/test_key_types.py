@@ -71,7 +71,7 @@ POSTGRESQL_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
         "950e8400-e29b-41d4-a716-446655440000",
     ),
     "bytes": ("bytea", "binary", (r"'\x00'", r"'\x00ff'", r"'\x0100'", r"'\xff'"), r"\x00ff"),
-}  # type: ignore[assignment]
+}
 SQLITE_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
     "integers": (
         "bigint",

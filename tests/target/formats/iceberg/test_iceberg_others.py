@@ -90,11 +90,11 @@ def before_publishing(lake: IcebergLake, act: Any) -> None:
     made = iceberg_tables.IcebergTables.publish
 
     def publish(tables: Any, commit: Any) -> None:
-        iceberg_tables.IcebergTables.publish = made  # type: ignore[method-assign]
+        iceberg_tables.IcebergTables.publish = made
         act()
         made(tables, commit)
 
-    iceberg_tables.IcebergTables.publish = publish  # type: ignore[method-assign]
+    iceberg_tables.IcebergTables.publish = publish
 
 
 @pytest.mark.usefixtures("without_jvm")

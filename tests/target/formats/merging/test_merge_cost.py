@@ -250,7 +250,7 @@ class Looks(dict[int, dict[str, int]]):
 def test_verdict_lookup_is_independent_of_file_count() -> None:
     """The verdicts of a file are looked up without scanning those of other files."""
     found: Any = Looks({number: {"drop": number, "mark": 1} for number in range(1000)})
-    verdicts = Verdicts(rows=None, by_number=found)  # type: ignore[arg-type]
+    verdicts = Verdicts(rows=None, by_number=found)
     for number in range(1000):
         assert verdicts.of_file(((0, number),)) == {"drop": number, "mark": 1}
     assert verdicts.of_file(((0, 1000),)) == {}

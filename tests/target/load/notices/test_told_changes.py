@@ -84,7 +84,7 @@ def test_runs_that_fail_for_longer_than_the_bound_are_told_once(
 
     class Later(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        def now(cls, tz: Any = None) -> datetime:
             return datetime.now(tz) + timedelta(hours=2)
 
     with monkeypatch.context() as patched:

@@ -177,9 +177,13 @@ def said(lake: Lake) -> Path:
 LOADED = """
 import atexit, sys
 from target_spark_lake.__main__ import main
-atexit.register(lambda: print("webhook" if "target_spark_lake.load.webhook" in sys.modules else "-", file=sys.stderr))
+
+def report():
+    print("webhook" if "target_spark_lake.load.webhook" in sys.modules else "-", file=sys.stderr)
+
+atexit.register(report)
 main()
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.slow

@@ -121,11 +121,12 @@ def contrast(page: Any, selector: str) -> float:
                 .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
             const element = document.querySelector(selector);
             let ground = element;
-            while (/, 0\\)$/.test(getComputedStyle(ground).backgroundColor)) ground = ground.parentElement;
+            while (/, 0\\)$/.test(getComputedStyle(ground).backgroundColor))
+                ground = ground.parentElement;
             const both = [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]
                 .map(text => light(numbers(text))).sort((a, b) => b - a);
             return (both[0] + 0.05) / (both[1] + 0.05);
-        }""",  # noqa: E501
+        }""",
         selector,
     )
     return found

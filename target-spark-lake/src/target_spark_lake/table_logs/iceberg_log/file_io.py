@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LakeFiles(FileIO):
     """The file IO for tables in a bucket or on a disk."""
 
-    def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
+    def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (as PyIceberg's)
         super().__init__(properties)
         self._opening = json.loads(properties[STORAGE])
         lake = self._opening.pop("url")

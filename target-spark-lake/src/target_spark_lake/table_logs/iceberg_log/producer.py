@@ -39,7 +39,8 @@ def _itself(of_a_snapshot: Any, _: Any) -> Any:
 
 # PyIceberg copies all metadata with each change. With a thousand snapshots that takes longer than
 # the rest of a run, and they are frozen, so copies are not needed.
-Snapshot.__deepcopy__ = SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
+Snapshot.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
+SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
 
 
 class RunTransaction(Transaction):
