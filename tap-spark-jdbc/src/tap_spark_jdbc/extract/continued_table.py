@@ -42,7 +42,7 @@ def moment_of(
     )
 
 
-def continued(
+def table_continued(
     extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None
 ) -> Extraction:
     """The extraction of a whole table, with what a dead run has sent of it if none of these rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.transaction_snapshot import MAX_OPEN, MAX_SEEN, TransactionSnapshot
 from singer_spark.errors import ConnectionLostError, SourceError
-from tap_spark_jdbc.extract.continued_table import continued, moment_of
+from tap_spark_jdbc.extract.continued_table import moment_of, table_continued
 from tap_spark_jdbc.extract.late_searches import LateSearches
 from tap_spark_jdbc.extract.open_transactions import OpenTransactions
 from tap_spark_jdbc.extract.server import Heaps, SnapshotServer, warn
@@ -109,7 +109,7 @@ class StreamSnapshots:
             plan.is_log_based and not self._database.by_spark and not dialect.shares_snapshots
         )
         if not dialect.shares_snapshots or not self.server.has_snapshots:
-            return continued(extraction, None, None) if whole else extraction
+            return table_continued(extraction, None, None) if whole else extraction
         if extraction.progress.complete and not whole:
             return extraction
         last = _last_snapshot(extraction)
@@ -122,7 +122,7 @@ class StreamSnapshots:
         if whole:
             relations = None if self._undisturbed is None else self._undisturbed.shapes.digest
             with self.reading():
-                return continued(
+                return table_continued(
                     extraction, self.server, moment_of(self.server, self._text, relations)
                 )
         remembers = is_open or (guarded and search.kind in ("all", "window"))
