@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 from singer_spark.core.scratch import scratch_folder
 from tap_spark_jdbc.extract.extraction import Extraction, since_of, split_key
 from tap_spark_jdbc.extract.fingerprints import Frame
-from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
-from tap_spark_jdbc.extract.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_bounds import ColumnBounds, SliceSize
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Point, RowBoundary, StreamSql, enclosed, range_condition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.extract.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_bounds import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import EVERYTHING, Point
 from tap_spark_jdbc.send.jdbc_stream import JdbcStream

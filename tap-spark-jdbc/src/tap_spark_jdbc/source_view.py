@@ -122,7 +122,6 @@ class SourceView:
             tap.snapshots.end()
 
     def _rows(self, extraction: Extraction) -> SourceRows:
-        pass
         from tap_spark_jdbc.compared_rows import ComparedReading, ComparedSql, SentRows
 
         plan, sql, tap = extraction.plan, extraction.sql, self._tap

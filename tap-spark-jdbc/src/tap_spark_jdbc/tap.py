@@ -19,8 +19,8 @@ from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.late_window import LateWindow
-from tap_spark_jdbc.extract.run_budget import RunBudget
 from tap_spark_jdbc.extract.run_state import OpeningState, RunState
+from tap_spark_jdbc.extract.stream_progress import RunBudget
 from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.send.jdbc_stream import JdbcStream, TapRun

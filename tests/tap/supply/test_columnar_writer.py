@@ -12,7 +12,7 @@ import pytest
 
 from tap.batch_output import JSON, paths_of, records_of
 from tap.supply.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.extract import slice_size
+from tap_spark_jdbc.extract import slice_bounds
 from tap_spark_jdbc.send import stream_batches
 from tap_spark_jdbc.supply import columnar_query, columnar_task
 
@@ -98,7 +98,7 @@ def test_slices_are_even_despite_an_old_estimate(
 ) -> None:
     """Slices of a whole table are even, and an old estimate makes no tiny ones."""
     database, connection = shop
-    monkeypatch.setattr(slice_size, "FIRST_SLICE_ROWS", 10)
+    monkeypatch.setattr(slice_bounds, "FIRST_SLICE_ROWS", 10)
     monkeypatch.setattr(stream_batches, "MOST_ROWS", 300)
     monkeypatch.setattr(stream_batches, "FEWEST_ROWS", 100)
     connection.execute("create table many as select n::int as id from generate_series(1, 1000) n")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.reading import BinlogReading
-    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

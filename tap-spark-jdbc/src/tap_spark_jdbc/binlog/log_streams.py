@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.binlog_server import BinlogServer
     from tap_spark_jdbc.binlog.logged_tables import LoggedTable
     from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
-    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

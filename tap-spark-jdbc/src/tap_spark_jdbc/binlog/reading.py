@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.events import Events, Numbers
-    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
 
 logger = logging.getLogger("tap-spark-jdbc")
 _CONTROL = (

@@ -18,8 +18,7 @@ from tap_spark_jdbc.send import exact_numbers as numbers
 from tap_spark_jdbc.send.stream_batches import BatchReading
 from tap_spark_jdbc.send.stream_keys import KeyReading, keys_plan
 from tap_spark_jdbc.send.stream_lines import LineReading
-from tap_spark_jdbc.supply.bookmark_checksum import sealed
-from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
+from tap_spark_jdbc.supply.boundary_account import BoundaryAccount, sealed
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extract.extraction import Extraction
-    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

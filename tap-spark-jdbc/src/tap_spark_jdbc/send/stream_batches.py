@@ -7,8 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from singer_spark.core import messages
-from tap_spark_jdbc.extract.slice_bounds import row_width
-from tap_spark_jdbc.extract.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_bounds import SliceSize, row_width
 from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.send.stream_reading import StreamReading
 from tap_spark_jdbc.supply.batch_location import BatchColumns

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.extract.slice_bounds import long_columns
-from tap_spark_jdbc.extract.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
+from tap_spark_jdbc.extract.slice_bounds import (
+    FIRST_FETCH_SIZE,
+    SCAN_FETCHED,
+    SliceSize,
+    long_columns,
+)
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.send.stream_reading import StreamReading
 from tap_spark_jdbc.supply.spool import Lines, Spool, SpoolFile, one_by_one

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.core.scratch import scratch_folder
-from tap_spark_jdbc.extract.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_bounds import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.source.lost_connection import again

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from singer_spark.program.progress import Progress
-    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.wal.pgoutput import Numbers, Relation, Transactions
     from tap_spark_jdbc.wal.position import Moment
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from singer_spark.program.progress import Progress
-    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
 
     Order = npt.NDArray[np.int64]
 
