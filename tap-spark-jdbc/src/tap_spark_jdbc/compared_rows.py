@@ -29,8 +29,8 @@ from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Point, RowBoundary, StreamSql, enclosed, range_condition
 from tap_spark_jdbc.send.stream_reading import StreamReading
-from tap_spark_jdbc.supply.boundary_rows import fingerprints
 from tap_spark_jdbc.supply.columnar_query import read, writing
+from tap_spark_jdbc.supply.record_lines import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

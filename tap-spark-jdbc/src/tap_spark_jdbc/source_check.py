@@ -244,7 +244,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
 def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     if not plans:
         return
-    from tap_spark_jdbc.send.log_streams import log_of
+    from tap_spark_jdbc.send.stream_order import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     try:
@@ -289,7 +289,7 @@ def drop_log(
     """
     import_singer_sdk()
     from tap_spark_jdbc.extract.run_state import OpeningState
-    from tap_spark_jdbc.send.log_streams import log_of
+    from tap_spark_jdbc.send.stream_order import log_of
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)

@@ -17,8 +17,7 @@ from tap.opened import source_of
 from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.supply import spool
 from tap_spark_jdbc.supply.jdbc_reader import JvmReader
-from tap_spark_jdbc.supply.spool import SpoolFile
-from tap_spark_jdbc.supply.streamed_lines import LinePieces, StreamedLines, UnwantedError
+from tap_spark_jdbc.supply.spool import LinePieces, SpoolFile, StreamedLines, UnwantedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ from tap_spark_jdbc.extract.slice_bounds import FETCH_BOUND, SliceSize, first_wi
 from tap_spark_jdbc.extract.stream_progress import RunBudget
 from tap_spark_jdbc.source.lost_connection import again
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount, without_unchanged
-from tap_spark_jdbc.supply.reading_errors import TooWideError
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
+from tap_spark_jdbc.supply.stream_errors import TooWideError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""A slice's batch file, Parquet or JSON lines, which grows as rows come: in this process, or in a
-Spark task.
+"""A slice's batch file, Parquet or JSON lines, which grows as rows come, and how the columnar
+driver's rows come to it: in a thread of the tap, or in a Spark task.
 """
 
 from __future__ import annotations
@@ -8,26 +8,28 @@ import gzip
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singer_spark.store.repeating_columns import repeating
 from singer_spark.store.storage import Storage
-from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
-from tap_spark_jdbc.supply.columnar_query import writing
-from tap_spark_jdbc.supply.record_lines import Unsent, joined_text, rendered
+from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, Outcome, read, writing
+from tap_spark_jdbc.supply.record_lines import BoundaryRows, Unsent, joined_text, rendered
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.fingerprints import Look
     from tap_spark_jdbc.supply.columnar_query import Sink
+    from tap_spark_jdbc.supply.jdbc_rows import Work
 
 # A row group is collected in memory as a whole.
 GROUP_BYTES = 12 << 20
 FileFound = tuple[str, list[bytes], list[bytes], tuple[list[int], list[int]], int]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -196,3 +198,16 @@ class FileWork:
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:
     folder, _, name = url.rpartition("/")
     return Storage(folder, options).open_writer(name)
+
+
+def done(query: ColumnarQuery, work: Work[R], database: ColumnarDatabase) -> tuple[Outcome, R]:
+    """Read a slice, and do the work with its rows."""
+    sink, found = work.begin()
+    return read(query, sink, database), found()
+
+
+def outcome_fields(query: ColumnarQuery, work: Work[R]) -> tuple[dict[str, Any], R]:
+    """`done` in a worker, with the outcome as fields, since its class is another one there."""
+    with closing(ColumnarDatabase()) as database:
+        outcome, found = done(query, work, database)
+    return asdict(outcome), found

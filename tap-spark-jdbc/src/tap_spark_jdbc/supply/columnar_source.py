@@ -30,7 +30,7 @@ from tap_spark_jdbc.supply.columnar_query import (
     ColumnarQuery,
     Outcome,
 )
-from tap_spark_jdbc.supply.reading_errors import refused, unwritable
+from tap_spark_jdbc.supply.stream_errors import refused, unwritable
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.slice_bounds import SliceSize

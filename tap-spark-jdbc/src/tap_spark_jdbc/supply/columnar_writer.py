@@ -21,7 +21,7 @@ from singer_spark.errors import SourceError
 from tap_spark_jdbc.extract.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
-from tap_spark_jdbc.supply import columnar_task
+from tap_spark_jdbc.supply import batch_files
 from tap_spark_jdbc.supply.batch_files import FilePlan, FileWork
 from tap_spark_jdbc.supply.batch_location import Written
 from tap_spark_jdbc.supply.columnar_query import LEFT, UNREACHABLE, Outcome
@@ -123,10 +123,10 @@ class SliceWriter:
     ) -> tuple[Outcome, FileFound | None]:
         if here:
             with _APART if columnar.is_apart else _HERE:
-                return columnar_task.done(query, work, self._database.columnar)
+                return batch_files.done(query, work, self._database.columnar)
         from singer_spark.engine.python_tasks import in_remote_task, in_task
 
-        in_worker = partial(columnar_task.outcome_fields, query, work)
+        in_worker = partial(batch_files.outcome_fields, query, work)
         try:
             with self._job_errors(work.plan.folder):
                 context = self._database.context

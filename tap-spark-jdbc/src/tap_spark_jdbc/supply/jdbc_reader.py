@@ -12,9 +12,8 @@ from singer_spark.core.shortage import shortage
 from singer_spark.engine.arrow_rows import Query, RowConversion
 from singer_spark.engine.java import cache_folder
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.supply.jdbc_rows import BucketWork, InSink, JdbcRows, done
-from tap_spark_jdbc.supply.read_columns import ReadColumns
-from tap_spark_jdbc.supply.reading_errors import reading_errors, unwritable
+from tap_spark_jdbc.supply.jdbc_rows import BucketWork, InSink, JdbcRows, ReadColumns, done
+from tap_spark_jdbc.supply.stream_errors import reading_errors, unwritable
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.fingerprints import WindowSums

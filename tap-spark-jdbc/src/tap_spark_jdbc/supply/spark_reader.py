@@ -19,8 +19,7 @@ from singer_spark.errors import DisturbedError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import Outcome
 from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
-from tap_spark_jdbc.supply.jdbc_rows import pickled
-from tap_spark_jdbc.supply.read_columns import ReadColumns
+from tap_spark_jdbc.supply.jdbc_rows import ReadColumns, pickled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
