@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StateError
-from tap_spark_jdbc.binlog.binlog_server import BinlogServer
-from tap_spark_jdbc.binlog.gtids import covers
-from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, LogPosition
+from tap_spark_jdbc.binlog.binlog_server import BinlogServer, LoggedTable, logged_tables
+from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, LogPosition, covers
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
-from tap_spark_jdbc.wal.change_log import ChangeLog
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.wal.change_log import ChangeLog, lost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,8 +83,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
     def _start(self, server: BinlogServer, plans: Sequence[StreamPlan]) -> None:
         """Take the snapshot in which tables are read for the first time."""
+        from tap_spark_jdbc.binlog.binlog_server import take
         from tap_spark_jdbc.binlog.dump import Dump
-        from tap_spark_jdbc.binlog.table_snapshot import take
 
         shown = take(self._database, server, plans)
         created = Dump.of(self._database.source).created(shown.position)

@@ -12,20 +12,19 @@ import pyarrow.compute as pc
 from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
-from tap_spark_jdbc.binlog.row_images import RowImages
+from tap_spark_jdbc.binlog.table_rows import RowImages
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.wal.pending_lines import PendingLines
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.wal.change_lines import PendingLines
+from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tap_spark_jdbc.binlog.binlog_server import LoggedTable
     from tap_spark_jdbc.binlog.column_values import BinlogValues
     from tap_spark_jdbc.binlog.events import Events, Numbers
-    from tap_spark_jdbc.binlog.logged_tables import LoggedTable
     from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
-    from tap_spark_jdbc.binlog.row_images import Rows
-    from tap_spark_jdbc.binlog.table_map import LoggedType, TableMap
+    from tap_spark_jdbc.binlog.table_rows import LoggedType, Rows, TableMap
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 _INSTANT = pa.timestamp("us", tz="UTC")

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tap_spark_jdbc.binlog.binlog_server import logged_tables
 from tap_spark_jdbc.binlog.change_lines import BinlogStream
 from tap_spark_jdbc.binlog.column_values import BinlogValues
 from tap_spark_jdbc.binlog.dump import Dump
-from tap_spark_jdbc.binlog.gtids import MySqlGtids
-from tap_spark_jdbc.binlog.logged_tables import logged_tables
-from tap_spark_jdbc.binlog.position import LogPosition
+from tap_spark_jdbc.binlog.position import LogPosition, MySqlGtids
 from tap_spark_jdbc.binlog.reading import BinlogReading
 from tap_spark_jdbc.supply.columnar_source import lake_schema
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from singer_spark.program.progress import Progress
-    from tap_spark_jdbc.binlog.binlog_server import BinlogServer
-    from tap_spark_jdbc.binlog.logged_tables import LoggedTable
+    from tap_spark_jdbc.binlog.binlog_server import BinlogServer, LoggedTable
     from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
     from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

@@ -26,16 +26,15 @@ from tap_spark_jdbc.binlog.events import (
     TABLE_MAP,
     XA_PREPARE,
     XID,
+    Statement,
     little,
     rotation_of,
     statement_of,
 )  # fmt: skip
-from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
-from tap_spark_jdbc.binlog.position import LogPosition
-from tap_spark_jdbc.binlog.statements import Statement
-from tap_spark_jdbc.binlog.table_map import TableMap
-from tap_spark_jdbc.wal.pending_lines import PendingLines, send
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.binlog.position import LogPosition, MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.table_rows import TableMap
+from tap_spark_jdbc.wal.change_lines import PendingLines, send
+from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
