@@ -265,7 +265,9 @@ class TableSnapshot:
     gtids: str
 
 
-def take(database: Database, server: BinlogServer, plans: Sequence[StreamPlan]) -> TableSnapshot:
+def take_snapshot(
+    database: Database, server: BinlogServer, plans: Sequence[StreamPlan]
+) -> TableSnapshot:
     """Take a snapshot, in which `Database.idle_connections` read from now on.
 
     SourceError: writers hold the tables.

@@ -33,7 +33,7 @@ from tap_spark_jdbc.binlog.events import (
 )  # fmt: skip
 from tap_spark_jdbc.binlog.position import LogPosition, MariaDbGtids, MySqlGtids
 from tap_spark_jdbc.binlog.table_rows import TableMap
-from tap_spark_jdbc.wal.change_lines import PendingLines, send
+from tap_spark_jdbc.wal.change_lines import PendingLines, send_pending
 from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ class BinlogReading:
                 of_kind = some[batch.kinds[rows[some]] == kind]
                 stream.add(batch, rows[of_kind], kind, table, commits.take(which[of_kind]))
             changed[stream.name] = stream
-        send(changed, self.budget, self.progress)
+        send_pending(changed, self.budget, self.progress)
 
 
 def _commits(begun: Sequence[Transaction]) -> Commits:

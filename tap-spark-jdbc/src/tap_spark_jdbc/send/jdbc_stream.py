@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.send.stream_reading import StreamReading
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.supply.batch_location import BatchLocation
-    from tap_spark_jdbc.supply.spool import SpoolFile
+    from tap_spark_jdbc.supply.slice_prefetch import SpoolFile
     from tap_spark_jdbc.wal.change_log import LogBegin
 
 

@@ -30,7 +30,7 @@ from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.plan.stream_choice import FULL_TABLE
 from tap_spark_jdbc.send.stream_reading import StreamReading
 from tap_spark_jdbc.supply.batch_location import BatchColumns
-from tap_spark_jdbc.supply.spool import Lines, Spool, SpoolFile, one_by_one
+from tap_spark_jdbc.supply.slice_prefetch import Lines, Spool, SpoolFile, one_by_one
 from tap_spark_jdbc.supply.stream_errors import reading_errors
 
 if TYPE_CHECKING:
@@ -41,13 +41,12 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.supply.batch_files import SliceWriter
     from tap_spark_jdbc.supply.batch_location import BatchFile, BatchLocation
     from tap_spark_jdbc.supply.columnar_query import Outcome
     from tap_spark_jdbc.supply.columnar_source import ColumnarSource
-    from tap_spark_jdbc.supply.columnar_writer import SliceWriter
     from tap_spark_jdbc.supply.record_lines import RecordLines
-    from tap_spark_jdbc.supply.slice_prefetch import ReadContext
-    from tap_spark_jdbc.supply.spool import LineFile
+    from tap_spark_jdbc.supply.slice_prefetch import LineFile, ReadContext
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -365,7 +364,7 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @cached_property
     def _writer(self) -> SliceWriter:
-        from tap_spark_jdbc.supply.columnar_writer import SliceWriter
+        from tap_spark_jdbc.supply.batch_files import SliceWriter
 
         job_errors = partial(reading_errors, self.plan, self.context.snapshots.source)
         return SliceWriter(

@@ -27,7 +27,7 @@ from tap_spark_jdbc.supply.columnar_query import writing
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.fingerprints import Frame
-    from tap_spark_jdbc.supply.spool import LineFile
+    from tap_spark_jdbc.supply.slice_prefetch import LineFile
 
 # Selects the rows of a batch, with the boundary of each, that belong in a file.
 Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]

@@ -79,7 +79,9 @@ class PendingLines:
         return taken
 
 
-def send(pending: Mapping[str, PendingLines], budget: RunBudget, progress: Progress) -> None:
+def send_pending(
+    pending: Mapping[str, PendingLines], budget: RunBudget, progress: Progress
+) -> None:
     """Send the lines of several streams in the log's order, and count them."""
     lines: list[pa.Array] = []
     orders: list[Order] = []

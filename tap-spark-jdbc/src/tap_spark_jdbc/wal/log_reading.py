@@ -17,7 +17,7 @@ from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, read
 from tap_spark_jdbc.supply.columnar_source import lake_schema
-from tap_spark_jdbc.wal.change_lines import ChangeLines, Changes, send
+from tap_spark_jdbc.wal.change_lines import ChangeLines, Changes, send_pending
 from tap_spark_jdbc.wal.log_source import check_columns
 from tap_spark_jdbc.wal.pgoutput import (
     DELETE,
@@ -175,7 +175,7 @@ class LogSink:
             if stream.lines.has_unchanged and not had_unchanged:
                 stream.announce(True)
             changed[stream.name] = stream.lines
-        send(changed, self._budget, self._progress)
+        send_pending(changed, self._budget, self._progress)
 
     def _truncate(self, batch: Messages, transactions: Transactions, index: int) -> None:
         where = np.array([index])
