@@ -139,7 +139,7 @@ class SentRows:
     Attributes:
         hashes: Their fingerprints; None: they are known by sums of buckets.
         changed: In that case, the buckets in which a row has changed.
-        older: See `boundary_rows.fingerprints`.
+        older: See `record_lines.fingerprints`.
     """
 
     hashes: frozenset[bytes] | None = frozenset()

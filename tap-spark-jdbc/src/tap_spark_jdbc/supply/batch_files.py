@@ -198,7 +198,7 @@ class JsonFile:
 class FileWork:
     """Write the file of a slice, without the rows at the bookmark that were sent before.
 
-    See `jdbc_rows.Work`.
+    See `jdbc_reader.Work`.
 
     Attributes:
         sent: The rows that were sent at the bookmark, by their fingerprints in hexadecimal,
