@@ -17,10 +17,11 @@ from singer_sdk.mapper import SameRecordTransform
 from singer_spark.core import messages, stdout
 from singer_spark.core.exact_json import Number, Spelled, state_from_json
 from singer_spark.program.singer_sdk_hooks import HookedStream
+from tap_spark_jdbc.extract.fingerprints import sealed
 from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.run_state import bookmark_of
 from tap_spark_jdbc.send.stream_output import BatchReading, KeyReading, LineReading, keys_plan
-from tap_spark_jdbc.supply.boundary_account import BoundaryAccount, sealed
+from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 if TYPE_CHECKING:
