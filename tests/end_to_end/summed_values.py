@@ -13,8 +13,8 @@ from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.compared_source import Summing
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.plan.stream_sql import StreamSql
+from tap_spark_jdbc.source_view import ChecksumSql, unsummed
 from tap_spark_jdbc.tap import TapSparkJdbc
-from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
 from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout

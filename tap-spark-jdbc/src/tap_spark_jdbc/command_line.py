@@ -28,9 +28,11 @@ from singer_spark.program.frame import root_failure
 from singer_spark.program.logs import LEVELS, set_up_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from singer_spark.state.source import StateSource
+
+logger = logging.getLogger("tap-spark-jdbc")
 
 PROGRAM = "tap-spark-jdbc"
 SECONDS_TO_LEAVE = 10.0
@@ -307,7 +309,6 @@ def _state_source(
     """
     from singer_spark.state.handed_state import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
-    from tap_spark_jdbc.extract.meltano_start import source_under_meltano
     from tap_spark_jdbc.extract.run_state import settings_of_the_state
 
     if target is not None:
@@ -323,6 +324,38 @@ def _state_source(
     url = expand({"--state": options["state"]})["--state"]
     check_state_url(url)
     return lambda: open_state_source(url, storage_options)
+
+
+def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
+    """Where to read the state from, given Meltano's state file, if any, and what its state backend
+    handed over; None: there is nothing to read.
+
+    The state's own location is preferred, so that a checkpoint of its lake is found and a first run
+    is recognised; the file is used if it differs.
+    """
+    from singer_spark.core.exact_json import rounded
+    from singer_spark.state.source import open_state_source, source_of_target
+    from singer_spark.state.store import same_state
+
+    copy = None if given is None else open_state_source(given)
+    try:
+        source = source_of_target(handed)
+        saved = source.saved
+    except (ConfigurationError, StorageError) as error:
+        logger.warning(
+            "the state's own place can't be read, so no dead run can be continued: %s", error
+        )
+        return copy
+    if copy is None:
+        return source
+    found = copy.saved
+    # Meltano's copy has floats where the state may have exact decimals.
+    same = (
+        found is not None
+        and saved is not None
+        and same_state(rounded(found.value), rounded(saved.value))
+    )
+    return source if same else copy
 
 
 def _config(paths: tuple[str, ...]) -> tuple[dict[str, Any], bool]:

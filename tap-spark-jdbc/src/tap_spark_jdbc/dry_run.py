@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.extract.slice_size import SliceSize
+from tap_spark_jdbc.extract.slice_bounds import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import EVERYTHING, Point
 from tap_spark_jdbc.send.jdbc_stream import JdbcStream
@@ -91,7 +91,7 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     """Lines for a stream that continues in the log; none if its table has to be read first."""
     if not stream.plan.is_log_based:
         return []
-    from tap_spark_jdbc.send.log_streams import log_of
+    from tap_spark_jdbc.send.stream_order import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     outlook = log.outlook(stream.plan)

@@ -19,16 +19,16 @@ from tap_spark_jdbc.config.batch_settings import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.late_window import LateWindow
-from tap_spark_jdbc.extract.run_budget import RunBudget
 from tap_spark_jdbc.extract.run_state import OpeningState, RunState
+from tap_spark_jdbc.extract.stream_progress import RunBudget
 from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.send.jdbc_stream import JdbcStream, TapRun
-from tap_spark_jdbc.send.log_streams import begin_log, send_changes
-from tap_spark_jdbc.send.stream_errors import StreamErrors
+from tap_spark_jdbc.send.stream_order import begin_log, send_changes
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.supply.batch_location import BatchLocation
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext
+from tap_spark_jdbc.supply.stream_errors import StreamErrors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -356,7 +356,7 @@ class TapSparkJdbc(HookedTap):
         """Send the unchanged streams, then the others in order, while the next ones are being
         read.
         """
-        from tap_spark_jdbc.send.stream_prefetch import StreamPrefetch
+        from tap_spark_jdbc.send.stream_order import StreamPrefetch
 
         streams = self._send_unchanged(streams)
         if streams:

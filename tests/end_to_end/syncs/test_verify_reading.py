@@ -11,12 +11,12 @@ import pytest
 from end_to_end.round_trip import RoundTrip
 from end_to_end.verifying import AGREE, differences, postgresql_trip, repaired, verified
 from tap.opened import login
+from tap_spark_jdbc import source_view
+from tap_spark_jdbc.compared_rows import ComparedReading
 from tap_spark_jdbc.send import stream_reading
 from tap_spark_jdbc.source import database as opened_database
+from tap_spark_jdbc.source_view import ChecksumSql
 from tap_spark_jdbc.supply.jdbc_reader import JvmReader
-from tap_spark_jdbc.verify import source_view
-from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
-from tap_spark_jdbc.verify.compared_reading import ComparedReading
 from target_spark_lake.ops import repair as repairing
 from target_spark_lake.ops import summing
 

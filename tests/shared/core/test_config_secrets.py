@@ -26,7 +26,7 @@ from singer_spark.errors import SourceError, one_line, redact
 from singer_spark.state.source import check_state_url
 from tap_spark_jdbc.source import jdbc_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
-from tap_spark_jdbc.supply.reading_errors import unwritable
+from tap_spark_jdbc.supply.stream_errors import unwritable
 
 # Whatever a URL has a meaning for, too; `@` would end every other form of a login.
 LETTERS = st.characters(

@@ -21,7 +21,7 @@ import pytest
 
 from singer_spark.errors import SourceError
 from tap.dying import Pipe
-from tap_spark_jdbc.extract import open_transactions, shared_snapshot
+from tap_spark_jdbc.extract import server, shared_snapshot
 
 ROWS = (
     "create table t (id integer primary key, v text); insert into t select n, 'row' from "
@@ -35,7 +35,7 @@ UNWATCHED = patch.object(shared_snapshot, "LOOK_SECONDS", 60.0)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_transactions, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "PATIENCE_SECONDS", 0.05)
 
 
 class AtSlice(io.BytesIO):

@@ -20,7 +20,7 @@ from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import RowBoundary
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
-from tap_spark_jdbc.supply.boundary_rows import BoundaryRows, fingerprints
+from tap_spark_jdbc.supply.record_lines import BoundaryRows, fingerprints
 
 
 def batch_of(records):

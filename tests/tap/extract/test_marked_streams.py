@@ -13,7 +13,7 @@ from tap.opened import login
 from tap.source.mariadb_pipes import run as executed
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
-from tap_spark_jdbc.supply import jdbc_rows
+from tap_spark_jdbc.supply import jdbc_reader
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = [
@@ -80,9 +80,9 @@ def statements(monkeypatch):
         asked.append("read")
         return take(self, batch, sink)
 
-    rows, take = JdbcConnection.rows, jdbc_rows.JdbcRows.take
+    rows, take = JdbcConnection.rows, jdbc_reader.JdbcRows.take
     monkeypatch.setattr(JdbcConnection, "rows", counted)
-    monkeypatch.setattr(jdbc_rows.JdbcRows, "take", read)
+    monkeypatch.setattr(jdbc_reader.JdbcRows, "take", read)
     return asked
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.handed_state import VARIABLE, handed_over
-from tap_spark_jdbc.extract.meltano_start import source_under_meltano
+from tap_spark_jdbc.command_line import source_under_meltano
 
 STATE = {"bookmarks": {"orders": {"replication_key": "id", "replication_key_value": 7}}}
 

@@ -13,7 +13,7 @@ import pytest
 
 from tap.batch_output import batch_config, records_of
 from tap.dying import Pipe, Sent
-from tap_spark_jdbc.extract.run_budget import RunBudget
+from tap_spark_jdbc.extract.stream_progress import RunBudget
 
 pytestmark = pytest.mark.usefixtures("spark")
 # In groups of one to seven equal keys; slices of five rows.

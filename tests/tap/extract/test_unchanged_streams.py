@@ -8,7 +8,7 @@ from threading import Thread
 import psycopg
 import pytest
 
-from tap_spark_jdbc.extract import open_transactions
+from tap_spark_jdbc.extract import server
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
@@ -32,7 +32,7 @@ where datname = current_database() and wait_event_type = 'Lock' and query not li
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(open_transactions, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "PATIENCE_SECONDS", 0.05)
 
 
 @pytest.fixture

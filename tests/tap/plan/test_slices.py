@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.extract.slice_size import (
+from tap_spark_jdbc.extract.slice_bounds import (
     FIRST_SLICE_ROWS,
     SLICE_BYTES,
     SPOOL_BYTES,

@@ -19,9 +19,9 @@ import pytest
 from tap.batch_output import JSON, batch_config, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
-from tap_spark_jdbc.send import stream_lines, stream_reading
+from tap_spark_jdbc.send import stream_output, stream_reading
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.supply import boundary_rows, columnar_query, record_lines
+from tap_spark_jdbc.supply import columnar_query, record_lines
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -172,7 +172,7 @@ def test_rows_of_a_state_of_java_17_are_known(shop: Any, monkeypatch: pytest.Mon
     )
     settings: JSON = {"incremental_tables": ["f:k:integer!append"], "tables": ["f"]}
     with monkeypatch.context() as patched:
-        patched.setattr(boundary_rows, "_spelled", boundary_rows._spelled_by_java_17)
+        patched.setattr(record_lines, "_spelled", record_lines._spelled_by_java_17)
         few = run(database, stream_options={"*": {"where": "id <= 900"}}, **settings).succeeded()
         many = run(database, **settings).succeeded()
     connection.execute("update f set small = small + 1024 where id in (5, 2000)")
@@ -294,7 +294,7 @@ def test_a_test_of_the_connection_reads_one_row(shop: Any, monkeypatch: pytest.M
         return read(query, *given)
 
     monkeypatch.setattr(columnar_query, "read", reading)
-    monkeypatch.setattr(stream_lines.LineReading, "_limit", 1)
+    monkeypatch.setattr(stream_output.LineReading, "_limit", 1)
     assert len(records(run(database))) == 1
     assert asked
     assert all(each.endswith(" LIMIT 1") for each in asked)

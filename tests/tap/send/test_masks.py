@@ -19,7 +19,7 @@ from tap.batch_output import JSON, batch_config, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.supply import columnar_writer
+from tap_spark_jdbc.supply import batch_files
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -293,7 +293,7 @@ def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: 
 def test_a_task_of_a_cluster_masks_too(
     postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columnar_writer, "SMALL_ROWS", 0)
+    monkeypatch.setattr(batch_files, "SMALL_ROWS", 0)
     monkeypatch.setattr(opened_database.Database, "shares_disk", False)
     with filled(postgresql, "create table t as select 1 as id, 'a@x' as note") as (database, _):
         assert rows_of(masked(database, {"note": "hash"}, tmp_path, reader="arrow")) == [

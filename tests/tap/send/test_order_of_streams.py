@@ -11,7 +11,7 @@ import pytest
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.send.stream_prefetch import MOST_PREFETCHED, StreamPrefetch
+from tap_spark_jdbc.send.stream_order import MOST_PREFETCHED, StreamPrefetch
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
 

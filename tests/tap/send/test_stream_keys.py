@@ -10,7 +10,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from tap.plan.planned import COLUMNS, plan, plans, table
-from tap_spark_jdbc.send.stream_keys import keys_plan
+from tap_spark_jdbc.send.stream_output import keys_plan
 
 DETECT = {"detect_deletes": True}
 ORDERS = """

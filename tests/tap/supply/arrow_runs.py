@@ -16,7 +16,7 @@ from tap.batch_output import JSON, batch_config, paths_of, records_of
 from tap.in_process import Sent, run_tap
 from tap.opened import filled, login
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.supply import columnar_writer
+from tap_spark_jdbc.supply import batch_files
 
 _OVER_JDBC: set[str] = set()
 TABLE = """
@@ -31,7 +31,7 @@ TABLE = """
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a cluster, and small slices, too, are read by tasks."""
-    monkeypatch.setattr(columnar_writer, "SMALL_ROWS", 0)
+    monkeypatch.setattr(batch_files, "SMALL_ROWS", 0)
     monkeypatch.setattr(opened_database.Database, "shares_disk", False)
 
 
@@ -70,14 +70,14 @@ def sent_ids(sent: Sent) -> Counter[int]:
 @pytest.fixture(autouse=True)
 def noted_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which files rows were written to over JDBC, for `makers`: both readers' are Arrow's."""
-    write = columnar_writer.SliceWriter._by_jdbc
+    write = batch_files.SliceWriter._by_jdbc
 
-    def noted(self: columnar_writer.SliceWriter, *given: Any, **named: Any) -> Any:
+    def noted(self: batch_files.SliceWriter, *given: Any, **named: Any) -> Any:
         written = write(self, *given, **named)
         _OVER_JDBC.add(written.file.folder)
         return written
 
-    monkeypatch.setattr(columnar_writer.SliceWriter, "_by_jdbc", noted)
+    monkeypatch.setattr(batch_files.SliceWriter, "_by_jdbc", noted)
 
 
 def made_by(sent: Sent) -> set[str]:

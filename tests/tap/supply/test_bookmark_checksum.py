@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
+from tap_spark_jdbc.extract.fingerprints import sealed
 from tap_spark_jdbc.send import jdbc_stream
 from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.supply.bookmark_checksum import sealed
 from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 
 TABLE = """

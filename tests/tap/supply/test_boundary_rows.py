@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tap_spark_jdbc.extract.fingerprints import Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import RowBoundary
-from tap_spark_jdbc.supply.boundary_rows import BoundaryRows, _respelled, fingerprints
+from tap_spark_jdbc.supply.record_lines import BoundaryRows, _respelled, fingerprints
 
 FOUND = Look(bookmark=True, upper=True, nulls=False)
 # As `to_json` of Spark 4.1 on Java 17 printed them.

@@ -13,7 +13,7 @@ from tap.batch_output import JSON, batch_config
 from tap.supply.arrow_runs import made_by, run, sent_ids
 from tap_spark_jdbc.extract import server
 from tap_spark_jdbc.source import database as opened_database
-from tap_spark_jdbc.supply import columnar_query, columnar_writer
+from tap_spark_jdbc.supply import batch_files, columnar_query
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -75,7 +75,7 @@ def test_cluster_slices_need_no_session(
 ) -> None:
     """On a cluster, small slices need no Spark and large ones no session."""
     database, connection = shop
-    monkeypatch.setattr(columnar_writer, "SMALL_ROWS", small)
+    monkeypatch.setattr(batch_files, "SMALL_ROWS", small)
     monkeypatch.setattr(opened_database, unneeded, needless)
     monkeypatch.setattr(opened_database, "get_session", needless)
     settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 20}

@@ -17,7 +17,7 @@ import pytest
 
 from tap.batch_output import JSON
 from tap.supply.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.supply import batch_files, columnar_query, columnar_source, columnar_task
+from tap_spark_jdbc.supply import batch_files, columnar_query, columnar_source
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -61,7 +61,7 @@ def test_a_driver_that_miscounts_its_connections_ends_no_run(
     [
         (columnar_source, "conninfo", nowhere, "can't read the database"),
         # A nested function goes to the worker whole, where this module isn't.
-        (columnar_task, "outcome_fields", without_arrow(), "No module named 'pyarrow'"),
+        (batch_files, "outcome_fields", without_arrow(), "No module named 'pyarrow'"),
     ],
     ids=["no connection", "no Arrow"],
 )

@@ -12,9 +12,9 @@ import pytest
 
 from tap.batch_output import JSON, paths_of, records_of
 from tap.supply.arrow_runs import made_by, run, sent_ids
-from tap_spark_jdbc.extract import slice_size
-from tap_spark_jdbc.send import stream_batches
-from tap_spark_jdbc.supply import columnar_query, columnar_task
+from tap_spark_jdbc.extract import slice_bounds
+from tap_spark_jdbc.send import stream_output
+from tap_spark_jdbc.supply import batch_files, columnar_query
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -62,8 +62,8 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     database, connection = shop
-    monkeypatch.setattr(stream_batches, "FEW_PAGES", 2)
-    monkeypatch.setattr(stream_batches, "MOST_PAGES", 4)
+    monkeypatch.setattr(stream_output, "FEW_PAGES", 2)
+    monkeypatch.setattr(stream_output, "MOST_PAGES", 4)
     connection.execute(
         "create table heap as select n as id, repeat('x', 400) as v from generate_series(1, 300) n"
     )
@@ -79,8 +79,8 @@ def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
         moved.append(1)
         return whole(self, *given)
 
-    whole = stream_batches.BatchReading._make
-    monkeypatch.setattr(stream_batches.BatchReading, "_make", moving)
+    whole = stream_output.BatchReading._make
+    monkeypatch.setattr(stream_output.BatchReading, "_make", moving)
     sent = run(
         database, tmp_path, tables=["heap", "part", "seen"], reader=reader, n_jobs=1
     ).succeeded()
@@ -98,9 +98,9 @@ def test_slices_are_even_despite_an_old_estimate(
 ) -> None:
     """Slices of a whole table are even, and an old estimate makes no tiny ones."""
     database, connection = shop
-    monkeypatch.setattr(slice_size, "FIRST_SLICE_ROWS", 10)
-    monkeypatch.setattr(stream_batches, "MOST_ROWS", 300)
-    monkeypatch.setattr(stream_batches, "FEWEST_ROWS", 100)
+    monkeypatch.setattr(slice_bounds, "FIRST_SLICE_ROWS", 10)
+    monkeypatch.setattr(stream_output, "MOST_ROWS", 300)
+    monkeypatch.setattr(stream_output, "FEWEST_ROWS", 100)
     connection.execute("create table many as select n::int as id from generate_series(1, 1000) n")
     connection.execute("alter table many add primary key (id)")
     connection.execute(f"update pg_class set reltuples = {estimate} where relname = 'many'")
@@ -166,14 +166,14 @@ def test_boundary_rows_are_read_only_where_possible(
 ) -> None:
     """Rows at a boundary are requested only in slices that may have some."""
     asked = list[str]()
-    reading = columnar_task.read
+    reading = batch_files.read
 
     def noted(query: columnar_query.ColumnarQuery, *given: Any) -> columnar_query.Outcome:
         asked.append(query.sql)
         return reading(query, *given)
 
     database, connection = shop
-    monkeypatch.setattr(columnar_task, "read", noted)
+    monkeypatch.setattr(batch_files, "read", noted)
     settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 10}
     first = run(database, tmp_path, **settings).succeeded()
     of_first = ["SELECT *" in sql for sql in asked]

@@ -15,8 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tap_spark_jdbc.extract.fingerprints import Frame, Look, fingerprint
-from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
-from tap_spark_jdbc.supply.record_lines import RecordLines, rendered
+from tap_spark_jdbc.supply.record_lines import BoundaryRows, RecordLines, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,9 @@ import pytest
 from tap.in_process import run_tap, send, tap_of
 from tap.opened import source_of
 from tap_spark_jdbc.extract.run_state import OpeningState
-from tap_spark_jdbc.supply import spool
+from tap_spark_jdbc.supply import slice_prefetch
 from tap_spark_jdbc.supply.jdbc_reader import JvmReader
-from tap_spark_jdbc.supply.spool import SpoolFile
-from tap_spark_jdbc.supply.streamed_lines import LinePieces, StreamedLines, UnwantedError
+from tap_spark_jdbc.supply.slice_prefetch import LinePieces, SpoolFile, StreamedLines, UnwantedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +104,7 @@ def most_spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(sum(each.stat().st_size for each in self.path.parent.glob("*.txt")))
 
     monkeypatch.setattr(SpoolFile, "__init__", noted)
-    monkeypatch.setattr(spool, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(slice_prefetch, "PIECE_BYTES", PIECE)
     monkeypatch.setattr("singer_spark.engine.arrow_rows.BATCH_BYTES", 4_096)
     return seen
 

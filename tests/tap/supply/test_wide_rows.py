@@ -14,8 +14,8 @@ import pytest
 
 from tap.in_process import run_tap
 from tap.opened import login, source_of
-from tap_spark_jdbc.extract import slice_size
-from tap_spark_jdbc.extract.slice_size import (
+from tap_spark_jdbc.extract import slice_bounds
+from tap_spark_jdbc.extract.slice_bounds import (
     FIRST_FETCH_SIZE,
     FIRST_SLICE_ROWS,
     SCAN_FETCHED,
@@ -254,7 +254,7 @@ def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
         connection.execute(
             "insert into t select n, repeat('ключ 键', 1000) from generate_series(1, 20) n"
         )
-    monkeypatch.setattr(slice_size, "WIDE_BYTES", 5_000)
+    monkeypatch.setattr(slice_bounds, "WIDE_BYTES", 5_000)
     sent = run_tap(login(database, tables=["public.t"], batch_config=batched(tmp_path))).succeeded()
     (name,) = [
         name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]

@@ -15,7 +15,7 @@ from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import StreamSql
-from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
+from tap_spark_jdbc.source_view import ChecksumSql
 
 TYPES = {"id": "bigint", "note": "text", "ok": "boolean"}
 SCRIPT = """

@@ -16,8 +16,8 @@ from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.mask import Kind, Mask
 from tap_spark_jdbc.plan.stream_columns import masked
 from tap_spark_jdbc.supply.columnar_query import Outcome
-from tap_spark_jdbc.wal import column_values
-from tap_spark_jdbc.wal.column_values import LogValues
+from tap_spark_jdbc.wal import pgoutput
+from tap_spark_jdbc.wal.pgoutput import LogValues
 
 POSTGRESQL = known_dialects()["postgresql"]
 
@@ -52,8 +52,8 @@ def test_the_servers_words_are_shown_only_without_masks(
     kind: Kind | None, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Outcome(state="22P02", refused="invalid input syntax for type money: planted")
-    monkeypatch.setattr(column_values, "conninfo", lambda _: "")
-    monkeypatch.setattr(column_values, "read", lambda *_: refused)
+    monkeypatch.setattr(pgoutput, "conninfo", lambda _: "")
+    monkeypatch.setattr(pgoutput, "read", lambda *_: refused)
     with pytest.raises(SourceError, match=r"TAP-062 .*c") as raised:
         values("money", kind, pa.string()).of({"c": pa.array(["planted"])})
     assert ("planted" in str(raised.value)) is shown

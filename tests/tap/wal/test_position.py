@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import StateError
-from tap_spark_jdbc.wal.position import LogBookmark, Moment, bookmarks_of, lsn_of, lsn_text
+from tap_spark_jdbc.wal.change_log import LogBookmark, Moment, bookmarks_of, lsn_of, lsn_text
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from singer_spark.errors import ConfigurationError, SourceError
 from tap.opened import filled
 from tap.wal.served import asked, served, slot_of
 from tap_spark_jdbc.wal import publication, slot
-from tap_spark_jdbc.wal.log_server import log_server
-from tap_spark_jdbc.wal.published_tables import LogTable
+from tap_spark_jdbc.wal.log_source import LogTable, log_server
 from tap_spark_jdbc.wal.slot import LogSlot
 
 

@@ -13,7 +13,7 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import SourceError
 from tap.wal.piped import TABLE, committed, piped, records, refused
 from tap.wal.served import asked, served, slot_of
-from tap_spark_jdbc.wal.position import lsn_of, lsn_text
+from tap_spark_jdbc.wal.change_log import lsn_of, lsn_text
 
 
 def test_prepared_and_large_transactions_are_read(

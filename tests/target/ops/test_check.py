@@ -18,7 +18,7 @@ from servers import pgbouncer
 from servers.pgbouncer import pooled
 from singer_spark.core.bookmark import KeyType, KeyValue
 from tap.opened import login
-from tap_spark_jdbc.verify import source_check
+from tap_spark_jdbc import source_check
 
 if TYPE_CHECKING:
     from servers.mysql import MySQL

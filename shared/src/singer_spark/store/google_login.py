@@ -101,7 +101,7 @@ class GoogleLogin:
                     # It warns about keys from others, which might name any server; this one is the
                     # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
-                    found, _ = google.auth.load_credentials_from_dict(  # type: ignore[no-untyped-call]
+                    found, _ = google.auth.load_credentials_from_dict(  # type: ignore
                         key, scopes=SCOPES
                     )
                     return found

@@ -7,23 +7,31 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StateError
-from tap_spark_jdbc.binlog.binlog_server import BinlogServer
-from tap_spark_jdbc.binlog.gtids import covers
-from tap_spark_jdbc.binlog.logged_tables import LoggedTable, logged_tables
-from tap_spark_jdbc.binlog.position import FIRST_OFFSET, BinlogBookmark, LogPosition
+from tap_spark_jdbc.binlog.binlog_server import (
+    BinlogServer,
+    LoggedTable,
+    logged_tables,
+    take_snapshot,
+)
+from tap_spark_jdbc.binlog.position import (
+    FIRST_OFFSET,
+    BinlogBookmark,
+    LogPosition,
+    MySqlGtids,
+    covers,
+)
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
-from tap_spark_jdbc.wal.change_log import ChangeLog
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.wal.change_log import ChangeLog, lost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.reading import BinlogReading
-    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
@@ -87,9 +95,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
     def _start(self, server: BinlogServer, plans: Sequence[StreamPlan]) -> None:
         """Take the snapshot in which tables are read for the first time."""
         from tap_spark_jdbc.binlog.dump import Dump
-        from tap_spark_jdbc.binlog.table_snapshot import take
 
-        shown = take(self._database, server, plans)
+        shown = take_snapshot(self._database, server, plans)
         created = Dump.of(self._database.source).created(shown.position)
         for plan in plans:
             table = self._tables[plan.stream]
@@ -224,7 +231,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         *,
         moved: bool,
     ) -> BinlogReading:
-        from tap_spark_jdbc.binlog.log_streams import binlog_streams, read_log
+        from tap_spark_jdbc.binlog.change_lines import binlog_streams
 
         self._streams = binlog_streams(server, plans, self._bookmarks, self._tables)
         for name, stream in self._streams.items():
@@ -237,7 +244,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
                 stream.bookmark = replace(
                     stream.bookmark, position=replace(until, number=0, offset=0)
                 )
-        return read_log(
+        return _read(
             server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
         )
 
@@ -283,6 +290,56 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             )
             self._state.note(name, entry.to_json())
         self._state.write()
+
+
+def _read(
+    server: BinlogServer,
+    streams: Mapping[str, BinlogStream],
+    first: BinlogBookmark,
+    until: LogPosition,
+    budget: RunBudget,
+    progress: Progress,
+    move: Callable[[BinlogReading, LogPosition], None],
+    *,
+    by_gtid: bool,
+) -> BinlogReading:
+    """Read the log from the first bookmark to a position; `move` is called where transactions end.
+
+    With `by_gtid`, reading begins after the bookmark's identifiers, because its position is another
+    server's.
+
+    Raises:
+        SourceError: the server refused.
+    """
+    from tap_spark_jdbc.binlog.dump import Dump
+    from tap_spark_jdbc.binlog.reading import BinlogReading
+
+    reading = BinlogReading(
+        {(each.table.schema, each.table.name): each for each in streams.values()},
+        budget,
+        progress,
+        until,
+        lambda: move(reading, reading.committed or until),
+        server.gtid_kind.parse(first.gtids) if server.gtids and first.gtids else None,
+        0 if by_gtid or first.prepared else first.created,
+        {name: LogPosition.parse(position) for name, position in first.prepared}
+        if not by_gtid
+        else {},
+    )
+    dump = Dump.of(server.database.source)
+    if not by_gtid:
+        events = dump.events(first.begin)
+    elif server.is_mariadb:
+        events = dump.events(
+            None,
+            statement=f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1",
+        )
+    else:
+        events = dump.events(None, gtids=MySqlGtids.parse(first.gtids).encoded())
+    for batch in events:
+        if not reading.add(batch):
+            break
+    return reading
 
 
 def _check_key(plan: StreamPlan) -> None:

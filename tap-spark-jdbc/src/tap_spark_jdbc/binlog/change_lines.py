@@ -1,8 +1,11 @@
-"""The changes of one stream as RECORD lines, each with its position in the log's order."""
+"""The changes of one stream as RECORD lines, each with its position in the log's order; and the
+streams of a run that are read from the log.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,26 +14,36 @@ import pyarrow.compute as pc
 
 from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN
 from singer_spark.errors import SourceError
+from tap_spark_jdbc.binlog.binlog_server import logged_tables
+from tap_spark_jdbc.binlog.column_values import BinlogValues
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
-from tap_spark_jdbc.binlog.row_images import RowImages
+from tap_spark_jdbc.binlog.table_rows import RowImages
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.wal.pending_lines import PendingLines
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.supply.columnar_source import lake_schema
+from tap_spark_jdbc.wal.change_lines import PendingLines
+from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tap_spark_jdbc.binlog.column_values import BinlogValues
+    from tap_spark_jdbc.binlog.binlog_server import BinlogServer, LoggedTable
     from tap_spark_jdbc.binlog.events import Events, Numbers
-    from tap_spark_jdbc.binlog.logged_tables import LoggedTable
     from tap_spark_jdbc.binlog.position import BinlogBookmark, LoggedColumn
-    from tap_spark_jdbc.binlog.row_images import Rows
-    from tap_spark_jdbc.binlog.table_map import LoggedType, TableMap
+    from tap_spark_jdbc.binlog.table_rows import LoggedType, Rows, TableMap
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 # More rows than an event holds.
 _ROWS_OF_EVENT = 1 << 24
+# Functions of the server that turn a type's bytes into a text.
+_TEXTS = {
+    "uuid": "CAST(CAST({c} AS UUID) AS CHAR)",
+    "inet6": "INET6_NTOA({c})",
+    "inet4": "INET6_NTOA({c})",
+}
+_SIZES = {"uuid": 16, "inet6": 16, "inet4": 4}
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -200,3 +213,75 @@ class BinlogStream(PendingLines):
 
 def _fits(kind: LoggedType, column: LoggedColumn | None) -> bool:
     return column is None or kind.fits(column.native)
+
+
+def binlog_streams(
+    server: BinlogServer,
+    plans: Sequence[StreamPlan],
+    bookmarks: Mapping[str, BinlogBookmark],
+    tables: Mapping[str, LoggedTable],
+) -> dict[str, BinlogStream]:
+    """The streams that continue at their bookmarks."""
+    database = server.database
+    found, charmaps = {}, _charmaps(database)
+    for plan in plans:
+        types = dict(
+            zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True)
+        )
+        columns = {each.name: each for each in plan.columns}
+        values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
+        bookmark = bookmarks[plan.stream]
+        stream = BinlogStream(
+            plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan)
+        )
+        if bookmark.gtids:
+            stream.shown = server.gtid_kind.parse(bookmark.gtids)
+        found[plan.stream] = stream
+    return found
+
+
+def _columns_now(server: BinlogServer, plan: StreamPlan) -> tuple[LoggedColumn, ...]:
+    return logged_tables(server, [plan])[plan.stream].columns
+
+
+def _charmaps(database: Database) -> Callable[[str], str]:
+    """A function that asks the server, once, for the characters of a single-byte character set."""
+    known: dict[str, str] = {}
+
+    def charmap(charset: str) -> str:
+        if charset not in known:
+            every = bytes(range(256)).hex()
+            sql = f"SELECT HEX(CONVERT(CONVERT(X'{every}' USING {charset}) USING utf8mb4))"
+            ((found,),) = database.connection.rows(sql)
+            known[charset] = bytes.fromhex(str(found)).decode()
+        if len(known[charset]) != 256:
+            raise ValueError(f"the character set {charset} is not known here")
+        return known[charset]
+
+    return charmap
+
+
+def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
+    """The texts into which the server converts a type's bytes, or floating-point numbers."""
+    rules = {each.sql_type: each.text or each.select for each in database.source.dialect.type_rules}
+    shown = {**_TEXTS, "double": rules["DOUBLE PRECISION"]}
+    select, size = shown.get(native, rules["GEOMETRY"]), _SIZES.get(native, 0)
+    values, texts = found.to_pylist(), []
+
+    def literal(value: bytes | float) -> str:
+        if isinstance(value, float):
+            return f"({value:.17e})"
+        return f"X'{value.ljust(size, bytes(1)).hex()}'"
+
+    for begin in range(0, len(values), _AT_ONCE):
+        selected = (
+            "NULL" if each is None else select.replace("{c}", literal(each))
+            for each in values[begin : begin + _AT_ONCE]
+        )
+        texts += [
+            row[0]
+            for row in database.connection.rows(
+                " UNION ALL ".join(f"SELECT {each}" for each in selected)
+            )
+        ]
+    return pa.array(texts, pa.string())

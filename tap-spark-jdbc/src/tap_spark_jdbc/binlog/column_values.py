@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.binlog.decimals import decimals
+from tap_spark_jdbc.binlog.encoded_values import Moments, decimals, json_text, times
 from tap_spark_jdbc.binlog.events import little
-from tap_spark_jdbc.binlog.json_binary import json_text
-from tap_spark_jdbc.binlog.moments import Moments, times
-from tap_spark_jdbc.binlog.table_map import (
+from tap_spark_jdbc.binlog.table_rows import (  # fmt: skip
     BIT,
     BLOB_COMPRESSED,
     DATE,
@@ -46,14 +44,13 @@ from tap_spark_jdbc.binlog.table_map import (
     TINY,
     VARCHAR_COMPRESSED,
     YEAR,
-)  # fmt: skip
+)
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import masked
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.binlog.position import LoggedColumn
-    from tap_spark_jdbc.binlog.row_images import Values
-    from tap_spark_jdbc.binlog.table_map import LoggedType
+    from tap_spark_jdbc.binlog.table_rows import LoggedType, Values
     from tap_spark_jdbc.dialects.tables import Column
 
 _INTEGERS = {TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8}

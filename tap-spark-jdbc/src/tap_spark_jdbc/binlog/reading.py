@@ -26,16 +26,15 @@ from tap_spark_jdbc.binlog.events import (
     TABLE_MAP,
     XA_PREPARE,
     XID,
+    Statement,
     little,
     rotation_of,
     statement_of,
 )  # fmt: skip
-from tap_spark_jdbc.binlog.gtids import MariaDbGtids, MySqlGtids
-from tap_spark_jdbc.binlog.position import LogPosition
-from tap_spark_jdbc.binlog.statements import Statement
-from tap_spark_jdbc.binlog.table_map import TableMap
-from tap_spark_jdbc.wal.pending_lines import PendingLines, send
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.binlog.position import LogPosition, MariaDbGtids, MySqlGtids
+from tap_spark_jdbc.binlog.table_rows import TableMap
+from tap_spark_jdbc.wal.change_lines import PendingLines, send_pending
+from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
     from tap_spark_jdbc.binlog.events import Events, Numbers
-    from tap_spark_jdbc.extract.run_budget import RunBudget
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
 
 logger = logging.getLogger("tap-spark-jdbc")
 _CONTROL = (
@@ -372,7 +371,7 @@ class BinlogReading:
                 of_kind = some[batch.kinds[rows[some]] == kind]
                 stream.add(batch, rows[of_kind], kind, table, commits.take(which[of_kind]))
             changed[stream.name] = stream
-        send(changed, self.budget, self.progress)
+        send_pending(changed, self.budget, self.progress)
 
 
 def _commits(begun: Sequence[Transaction]) -> Commits:

@@ -1,5 +1,5 @@
 """How rows that were committed late are looked for in each stream of a run, decided by one
-statement for many streams (PostgreSQL).
+statement for many streams (PostgreSQL); and the ranges of keys in which they are looked for.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.extract.shared_snapshot import LOCK_TIMEOUT
-from tap_spark_jdbc.plan.late_rows import LateSearch
+from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, LateRows, LateSearch
+from tap_spark_jdbc.plan.slices import Range, Slice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from singer_spark.core.bookmark import KeyType
+    from singer_spark.core.transaction_snapshot import TransactionSnapshot
+    from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.extract.server import SnapshotServer
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -247,3 +251,99 @@ def _span(seconds: float) -> str:
             count = int(seconds // unit)
             return f"{count} {name}{'' if count == 1 else 's'}"
     return f"{seconds:g} s"
+
+
+def warn_of_joined(stream: str, late: LateRows[Point]) -> None:
+    """Warn if late rows may be those of a table that was no part of the stream before."""
+    if late.joined != NONE_JOINED:
+        logger.warning(
+            "stream %s: %s since the last run: all of its rows below the bookmark are sent, and "
+            "append-only tables may hold some of them twice; rows that are gone with the tables "
+            "before it stay in the lake until a run with --full",
+            stream,
+            "another table has taken its name"
+            if late.joined == ALL_JOINED
+            else "a table was attached to it",
+        )
+
+
+def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
+    """The keys from the window's lower end to the run's upper bound, or to the bookmark if that is
+    above it.
+    """
+    bookmark, key, upper = (
+        extraction.bookmark,
+        extraction.plan.replication_key,
+        extraction.sql.upper,
+    )
+    assert bookmark is not None and key is not None
+    bounds = extraction.bounds(key)
+    at, lower = (
+        bounds.point_of_bookmark(bookmark),
+        bounds.point_of(bookmark.value.minus(search.width)),
+    )
+    return Range(lower, at if upper is None or upper.value < at.value else upper, closed=True)
+
+
+def with_late_rows_of_the_last_run(
+    extraction: Extraction, last: TransactionSnapshot | None, xmax: int
+) -> Extraction:
+    """Add late rows if transactions were open during the last run.
+
+    What others have written since must be found by comparison.
+    """
+    if last is None or last.quiet:
+        return extraction
+    late = LateRows(last, xmax, sent_before(extraction))
+    return replace(extraction, sql=replace(extraction.sql, late=late))
+
+
+def last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
+    """The snapshot of the last run, or of the one that died; None: no transaction was open."""
+    position, bookmark = extraction.progress.split, extraction.bookmark
+    if position is not None and position.upper is not None:
+        return position.upper.snapshot
+    return None if bookmark is None else bookmark.snapshot
+
+
+def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Slice[Point], ...]:
+    """The ranges in which everything the last run could see was sent: below the bookmark, and up to
+    where it died.
+
+    With the lower end of a `window`, what is below it is left out.
+    """
+    plan, bookmark, position, whole = (
+        extraction.plan,
+        extraction.bookmark,
+        extraction.progress.split,
+        extraction.whole,
+    )
+    if plan.replication_key is None:
+        return ()
+    bounds = extraction.bounds(plan.replication_key)
+    sent: list[Slice[Point]] = []
+    if bookmark is not None:
+        start = None if plan.start_value is None else bounds.point_of(plan.start_value)
+        lower = whole.lower if whole is not None else bounds.point_of_bookmark(bookmark)
+        if window is not None:
+            start = window if start is None or start.value < window.value else start
+        sent.append(Slice(Range(start, lower)))
+    if position is not None and position.upper is not None and extraction.sql.split is not None:
+        until = bounds.point_of_bookmark(position.until or position.upper)
+        pieces = Range(
+            None, extraction.bounds(extraction.sql.split).point_of_bookmark(position.next)
+        )
+        lower = whole.lower if whole is not None else None
+        # The upper bound itself was sent with the rows below it.
+        sent.append(Slice(Range(lower, until, closed=position.until is None), pieces))
+    return tuple(sent)
+
+
+def not_reached(extraction: Extraction) -> Range[Point]:
+    """The range from the run's upper bound up to the bookmark's rows above it, which no other slice
+    reads.
+    """
+    at, upper = extraction.sql.bookmark, extraction.sql.upper
+    return (
+        Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)
+    )

@@ -1,19 +1,24 @@
-"""A PostgreSQL server's support for snapshots, queried once a run."""
+"""A PostgreSQL server as snapshots need it: its support for them, queried once a run, and the
+transactions that are open there. Short ones are awaited, the others are returned.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, K, LateRows
+from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, K, LateRows, LateSearch
 
 if TYPE_CHECKING:
     from singer_spark.core.transaction_snapshot import TransactionSnapshot
     from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -64,9 +69,7 @@ SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r'
     WHERE tree.joined) AS added{more}
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
-
 _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
-
 # A heap's rows are in pages, which this version and later ones can find by number; a parent's rows
 # are in other tables.
 _PAGES = """
@@ -75,6 +78,29 @@ SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
 WHERE c.oid = pg_catalog.to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
   AND CAST(pg_catalog.current_setting('server_version_num') AS int) >= 140000
+"""
+PATIENCE_SECONDS = 1.0
+PAUSE_SECONDS = 0.02
+# Every transaction locks its own number while it lasts, whether it writes or not, and any user can
+# see these locks. Transactions of other databases, of the server itself (no user) and of taps can't
+# write a row of this one. Numbers begin again when the server restarts, so a name has the server's
+# start too. A prepared transaction no longer belongs to a session, so prepared ones are queried
+# after the others: one that is prepared between the two queries is in the first.
+_OPEN = """
+WITH begun AS MATERIALIZED (
+SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT
+  JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
+WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid <> pg_catalog.pg_backend_pid()
+  AND (s.pid IS NULL OR (s.usesysid IS NOT NULL AND s.application_name IS DISTINCT FROM {name}
+    AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d
+      WHERE d.datname = pg_catalog.current_database())))
+)
+SELECT virtualxid || '@' || CAST(pg_catalog.date_part('epoch',
+  pg_catalog.pg_postmaster_start_time()) AS text)
+FROM begun UNION ALL
+SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts
+WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) >= 0
 """
 
 
@@ -218,10 +244,57 @@ class SnapshotServer:
         )
         return int(found[0][0] or 0) if found else 0
 
+    def usable(
+        self,
+        extraction: Extraction,
+        search: LateSearch,
+        last: TransactionSnapshot | None,
+        xmax: int,
+    ) -> TransactionSnapshot | None:
+        """The last run's snapshot, if it is valid on this server; None: it is not."""
+        system, timeline = self.system, self.timeline
+        if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
+            return last
+        stream, bookmark = extraction.plan.stream, extraction.bookmark
+        at = "" if bookmark is None else f" {bookmark.value.text}"
+        if search.kind in ("all", "window"):
+            reach = (
+                "all rows" if search.kind == "all" else f"the rows of the window of {search.span}"
+            )
+            logger.warning(
+                "stream %s: this is another server than the last run's (upgraded, restored or "
+                    "failed over), whose transactions mean nothing here: %s up to the bookmark%s "
+                    "are sent again; an append-only table holds those twice that it has%s",
+                stream, reach, at,
+                "" if search.kind == "all" else "; older ones that were committed around the move "
+                    f"may be missing: `spark-lake verify --repair --stream {stream}` brings them",
+            )  # fmt: skip
+            return None
+        logger.warning(
+            "stream %s: this is another server than the last run's (upgraded, restored or failed "
+                "over), so this run does not know which rows at or below the bookmark%s were "
+                "committed late around the move, or written there since: such rows may be missing; "
+                "bring them by `spark-lake verify --repair --stream %s` or a run with --full, or "
+                "lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are "
+                "committed late from now on are found again",
+            stream, at, stream, stream,
+        )  # fmt: skip
+        if last.system != system or last.xmax > xmax:
+            return None
+        # After a failover, transaction numbers continue: what the last run saw may be lost, and its
+        # number may be another row's.
+        return replace(last, seen=(), timeline=timeline)
+
     @cached_property
     def _answers(self) -> tuple[str, str]:
         ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
         return str(recovers), str(may_ask)
+
+
+def snapshot_numbers(text: str) -> tuple[int, int]:
+    """`xmin` and `xmax` of a snapshot, given the server's text of it."""
+    xmin, xmax = (int(number) for number in text.split(":")[:2])
+    return xmin, xmax
 
 
 def warn(why: str) -> None:
@@ -231,3 +304,34 @@ def warn(why: str) -> None:
         "in the next run",
         why,
     )
+
+
+class OpenTransactions:
+    """The open transactions at each look.
+
+    A transaction that has once outlasted `PATIENCE_SECONDS` is not awaited again.
+    """
+
+    def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
+        """Nothing is queried yet; `connection` must be outside of a transaction.
+
+        `own_name` is a literal, the application name of taps' sessions; `long` has those that have
+        outlasted `PATIENCE_SECONDS`.
+        """
+        self._connection = connection
+        self._open = _OPEN.replace("{name}", own_name)
+        self._long = long
+
+    def lasting(self) -> frozenset[str]:
+        """The transactions open now that are still open after `PATIENCE_SECONDS`."""
+        first = still = self.now()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while still - self._long and time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+            still = first & self.now()
+        self._long |= still
+        return still
+
+    def now(self) -> frozenset[str]:
+        """The open transactions."""
+        return frozenset(name for (name,) in self._connection.rows(self._open) if name is not None)

@@ -2,7 +2,10 @@
 
 A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would
 wait for. Readers use the snapshot in transactions that are as short as one query, or one slice. DDL
-in between is detected after each slice (`relation_shapes`), before anything of it is sent.
+in between is detected after each slice, before anything of it is sent: a snapshot does not protect
+against it, as a table that was truncated or rewritten looks empty in it. `RelationShapes` compares
+the catalogs. Queried within the snapshot, they show what a relation was; queried outside of it,
+what it is now.
 
 `LockWatch` looks for sessions that nevertheless wait for locks of our transactions, and ends these
 transactions at once (PostgreSQL).
@@ -14,25 +17,62 @@ them takes: `pg_locks` shows it to every user.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import DisturbedError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.extract.relation_shapes import RelationShapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
+logger = logging.getLogger("tap-spark-jdbc")
 
+# The tables and views that a statement names, and those behind them: the relations that it locks
+# when it is parsed.
+_NAMED = """
+SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p',
+  'v', 'm', 'f')
+  AND c.relnamespace <> CAST('pg_catalog' AS regnamespace)
+    AND NOT EXISTS (SELECT 1 {source} LIMIT 0)
+"""
+_LISTED = "SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY (CAST('{{oids}}' AS oid[]))"
+_SHAPES = """
+WITH RECURSIVE root AS ({roots}), tree AS (
+  SELECT root.oid FROM root
+  UNION
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT CAST(c.oid AS text), CASE WHEN c.oid IN (SELECT root.oid FROM root) THEN 'root' ELSE '' END,
+  CAST(n.nspname AS text) || '.' || CAST(c.relname AS text), CAST(c.relfilenode AS text),
+  CASE WHEN c.relispartition THEN 'partition' ELSE '' END,
+  CASE WHEN c.relispartition THEN NULL ELSE (
+    SELECT CAST(pg_catalog.json_object_agg(
+      a.attnum, pg_catalog.json_build_array(a.attname, CAST(a.atttypid AS text),
+        a.atttypmod)) AS text)
+    FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+      AND NOT a.attisdropped) END,
+  (SELECT pg_catalog.string_agg(CAST(r.xmin AS text), ',' ORDER BY r.oid)
+    FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid)
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+"""
+_KNOWN = (
+    "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY (CAST('{{oids}}' "
+    "AS oid[]))"
+)
 LOOK_SECONDS = 0.4
 _OURS = """
 WITH ours AS MATERIALIZED (
@@ -53,6 +93,107 @@ _END = (
     f"{_OURS} SELECT COUNT(pg_catalog.pg_terminate_backend(pid)) FROM ours WHERE pid <> "
     "pg_catalog.pg_backend_pid()"
 )
+_ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A transaction that waits for slices to be read must not be ended for waiting.
+_WAITS = """
+SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server
+# checks for that.
+_LOOKS_AFTER_READERS = (
+    "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
+    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; "
+    "END'"
+)
+# No statement within a snapshot waits longer than this for a lock.
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
+_AGAIN = "run again: that continues where this run stopped"
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The shape of one table or view, named with its schema.
+
+    Columns are name, type and modifier by number.
+
+    A root is named by the statement, directly or through a view. Its `file` changes when all rows
+    are rewritten or discarded. A partition has its parent's columns and name. The rule is the
+    version of a view's query.
+    """
+
+    root: bool
+    name: str
+    file: str | None
+    partition: bool
+    columns: Mapping[str, list[str]]
+    rule: str | None
+
+    def change(self, now: _Shape | None) -> str | None:
+        """A description of what has changed, if anything."""
+        if now is None or now.partition != self.partition:
+            return "was dropped, attached or detached"
+        if now.file != self.file:
+            return "was emptied or rewritten (TRUNCATE, ALTER TABLE, REFRESH, VACUUM FULL, …)"
+        if now.rule != self.rule:
+            return "was redefined"
+        if not self.partition and now.name != self.name:
+            return f"was renamed to {now.name}"
+        # An added column does no harm: statements name their columns.
+        changed = [
+            each[0] for number, each in self.columns.items() if now.columns.get(number) != each
+        ]
+        return f"has changed its column {changed[0]!r}" if changed and not self.partition else None
+
+
+@dataclass(frozen=True)
+class RelationShapes:
+    """The shapes of all relations that a statement reads, as they were in a snapshot."""
+
+    roots: str
+    shapes: Mapping[str, _Shape]
+
+    @classmethod
+    def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
+        """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the
+        statement.
+        """
+        shapes = _shapes(within, _NAMED.replace("{source}", source))
+        return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
+
+    @cached_property
+    def digest(self) -> str:
+        """The same text as long as no relation was dropped, replaced, emptied, rewritten or
+        altered.
+        """
+        shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
+        return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
+
+    def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
+        """A description of what has changed since.
+
+        `now` sees the present, `within` is in the snapshot.
+        """
+        present = _shapes(now, _LISTED.replace("{oids}", self.roots))
+        for oid, shape in self.shapes.items():
+            if change := shape.change(present.get(oid)):
+                return f"{shape.name} {change}"
+        added = ",".join(oid for oid in present if oid not in self.shapes)
+        # A partition created since has no rows that are visible in the snapshot.
+        known = within.rows(_KNOWN.replace("{oids}", added))[0][0] if added else None
+        return None if known is None else f"{present[known].name} was attached"
+
+
+def _shapes(connection: JdbcConnection, roots: str) -> Mapping[str, _Shape]:
+    """The shapes of all relations below those of a query, by object identifier."""
+    return {
+        str(oid): _Shape(
+            bool(root), str(name), file, bool(partition), json.loads(columns or "{}"), rule
+        )
+        for oid, root, name, file, partition, columns, rule in connection.rows(
+            _SHAPES.replace("{roots}", roots)
+        )
+    }
 
 
 class LockWatch:
@@ -110,26 +251,6 @@ class LockWatch:
             self._holder.execute("ROLLBACK")
         # Repeated until there is no reader: one may just have begun.
         self._holder.rows(self._end)
-
-
-logger = logging.getLogger("tap-spark-jdbc")
-
-_ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# A transaction that waits for slices to be read must not be ended for waiting.
-_WAITS = """
-SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
-WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
-"""
-# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server
-# checks for that.
-_LOOKS_AFTER_READERS = (
-    "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
-    "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; "
-    "END'"
-)
-# No statement within a snapshot waits longer than this for a lock.
-LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
-_AGAIN = "run again: that continues where this run stopped"
 
 
 @dataclass(frozen=True)

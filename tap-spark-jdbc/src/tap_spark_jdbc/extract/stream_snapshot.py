@@ -15,10 +15,23 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.transaction_snapshot import MAX_OPEN, MAX_SEEN, TransactionSnapshot
 from singer_spark.errors import ConnectionLostError, SourceError
-from tap_spark_jdbc.extract.continued_table import continued, moment_of
-from tap_spark_jdbc.extract.late_searches import LateSearches
-from tap_spark_jdbc.extract.open_transactions import OpenTransactions
-from tap_spark_jdbc.extract.server import Heaps, SnapshotServer, warn
+from tap_spark_jdbc.extract.late_searches import (
+    LateSearches,
+    last_snapshot,
+    not_reached,
+    sent_before,
+    warn_of_joined,
+    window_of,
+    with_late_rows_of_the_last_run,
+)
+from tap_spark_jdbc.extract.resumption import moment_of, table_continued
+from tap_spark_jdbc.extract.server import (
+    Heaps,
+    OpenTransactions,
+    SnapshotServer,
+    snapshot_numbers,
+    warn,
+)
 from tap_spark_jdbc.extract.shared_snapshot import SharedSnapshot, Undisturbed
 from tap_spark_jdbc.plan.late_rows import (
     ALL_JOINED,
@@ -109,10 +122,10 @@ class StreamSnapshots:
             plan.is_log_based and not self._database.by_spark and not dialect.shares_snapshots
         )
         if not dialect.shares_snapshots or not self.server.has_snapshots:
-            return continued(extraction, None, None) if whole else extraction
+            return table_continued(extraction, None, None) if whole else extraction
         if extraction.progress.complete and not whole:
             return extraction
-        last = _last_snapshot(extraction)
+        last = last_snapshot(extraction)
         guarded = follows and plan.replication_key is not None and plan.end_value is None
         search = self.searches.of(plan) if guarded else LateSearch("none")
         followed = self._open.lasting() if guarded else frozenset()
@@ -122,14 +135,14 @@ class StreamSnapshots:
         if whole:
             relations = None if self._undisturbed is None else self._undisturbed.shapes.digest
             with self.reading():
-                return continued(
+                return table_continued(
                     extraction, self.server, moment_of(self.server, self._text, relations)
                 )
         remembers = is_open or (guarded and search.kind in ("all", "window"))
         if not (remembers or last is not None):
             return extraction
         text = self._text or self.server.snapshot()
-        xmax = _numbers(text)[1]
+        xmax = snapshot_numbers(text)[1]
         heaps = self.server.heaps(plan.table, None if last is None else LateRows(last, xmax, ()))
         if heaps is None:
             if is_open or last is not None:
@@ -147,11 +160,11 @@ class StreamSnapshots:
                 plan.stream,
                 "may be" if self.server.is_standby else "are",
             )
-        usable = self._usable(extraction, search, last, xmax)
+        usable = self.server.usable(extraction, search, last, xmax)
         moved = usable is not last
         extraction, last = replace(extraction, moved=moved, renews=moved), usable
         if not follows:
-            return _with_late_ones_of_the_last_run(extraction, last, xmax)
+            return with_late_rows_of_the_last_run(extraction, last, xmax)
         with self.reading():
             return self._with_late_rows(
                 extraction, search, last, text, followed if remembers else None, heaps
@@ -209,47 +222,6 @@ class StreamSnapshots:
             warn(f"no snapshot can be shared here ({error.message})")
             return None
 
-    def _usable(
-        self,
-        extraction: Extraction,
-        search: LateSearch,
-        last: TransactionSnapshot | None,
-        xmax: int,
-    ) -> TransactionSnapshot | None:
-        """The last run's snapshot, if it is valid on this server; None: it is not."""
-        system, timeline = self.server.system, self.server.timeline
-        if last is None or (last.is_of(system, timeline) and last.xmax <= xmax):
-            return last
-        stream, bookmark = extraction.plan.stream, extraction.bookmark
-        at = "" if bookmark is None else f" {bookmark.value.text}"
-        if search.kind in ("all", "window"):
-            reach = (
-                "all rows" if search.kind == "all" else f"the rows of the window of {search.span}"
-            )
-            logger.warning(
-                "stream %s: this is another server than the last run's (upgraded, restored or "
-                    "failed over), whose transactions mean nothing here: %s up to the bookmark%s "
-                    "are sent again; an append-only table holds those twice that it has%s",
-                stream, reach, at,
-                "" if search.kind == "all" else "; older ones that were committed around the move "
-                    f"may be missing: `spark-lake verify --repair --stream {stream}` brings them",
-            )  # fmt: skip
-            return None
-        logger.warning(
-            "stream %s: this is another server than the last run's (upgraded, restored or failed "
-                "over), so this run does not know which rows at or below the bookmark%s were "
-                "committed late around the move, or written there since: such rows may be missing; "
-                "bring them by `spark-lake verify --repair --stream %s` or a run with --full, or "
-                "lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are "
-                "committed late from now on are found again",
-            stream, at, stream, stream,
-        )  # fmt: skip
-        if last.system != system or last.xmax > xmax:
-            return None
-        # After a failover, transaction numbers continue: what the last run saw may be lost, and its
-        # number may be another row's.
-        return replace(last, seen=(), timeline=timeline)
-
     def _with_late_rows(
         self,
         extraction: Extraction,
@@ -266,7 +238,7 @@ class StreamSnapshots:
         `text` is this run's snapshot. `followed` are the open transactions; None: bookmarks need
         not hold them.
         """
-        xmin, xmax = _numbers(text)
+        xmin, xmax = snapshot_numbers(text)
         quiet = not (followed or self.server.is_standby)
         # Before there were windows, they were not queried.
         names = (
@@ -287,20 +259,20 @@ class StreamSnapshots:
             )
         late, near = None, None
         if last is not None:
-            late = LateRows(last, xmax, _sent_before(extraction), heaps.joined(last))
+            late = LateRows(last, xmax, sent_before(extraction), heaps.joined(last))
             if search.kind == "window" and not self._looks_everywhere(extraction, late):
-                near = _window(extraction, search)
-                late = replace(late, sent=_sent_before(extraction, near.lower))
+                near = window_of(extraction, search)
+                late = replace(late, sent=sent_before(extraction, near.lower))
         elif extraction.moved and followed is not None and search.kind in ("all", "window"):
             in_part = search.kind == "window" and extraction.bookmark is not None
-            lower = _window(extraction, search).lower if in_part else None
+            lower = window_of(extraction, search).lower if in_part else None
             none = TransactionSnapshot(self.server.system, xmin, xmax)
-            sent = _sent_before(extraction, lower)
+            sent = sent_before(extraction, lower)
             extraction = replace(
                 extraction, sql=replace(extraction.sql, late=LateRows(none, xmax, sent, ALL_JOINED))
             )
         if late is not None and late.is_exact and extraction.misses_bookmark:
-            late = replace(late, sent=(*late.sent, Slice(_not_reached(extraction))))
+            late = replace(late, sent=(*late.sent, Slice(not_reached(extraction))))
         written = self._written(extraction, late, text, near)
         if late is not None and late.is_exact:
             extraction = (
@@ -309,7 +281,7 @@ class StreamSnapshots:
                 else extraction.behind_bookmark()
             )
         if late is not None and written.late:
-            _warn_of_joined(extraction.plan.stream, late)
+            warn_of_joined(extraction.plan.stream, late)
             logger.info(
                 "stream %s: rows below the bookmark were written or committed since the last run; "
                 "they are sent too",
@@ -364,7 +336,11 @@ class StreamSnapshots:
         """The result of the look at the writers of the table's rows, or only of the rows that are
         `near`.
         """
-        (xmin, xmax), sql, key = _numbers(text), extraction.sql, extraction.plan.replication_key
+        (xmin, xmax), sql, key = (
+            snapshot_numbers(text),
+            extraction.sql,
+            extraction.plan.replication_key,
+        )
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)
         ranges = (
@@ -385,104 +361,3 @@ class StreamSnapshots:
                 extraction.plan.stream, MAX_SEEN,
             )  # fmt: skip
         return written
-
-
-def _warn_of_joined(stream: str, late: LateRows[Point]) -> None:
-    if late.joined != NONE_JOINED:
-        logger.warning(
-            "stream %s: %s since the last run: all of its rows below the bookmark are sent, and "
-            "append-only tables may hold some of them twice; rows that are gone with the tables "
-            "before it stay in the lake until a run with --full",
-            stream,
-            "another table has taken its name"
-            if late.joined == ALL_JOINED
-            else "a table was attached to it",
-        )
-
-
-def _numbers(text: str) -> tuple[int, int]:
-    """`xmin` and `xmax` of a snapshot."""
-    xmin, xmax = (int(number) for number in text.split(":")[:2])
-    return xmin, xmax
-
-
-def _window(extraction: Extraction, search: LateSearch) -> Range[Point]:
-    """The keys from the window's lower end to the run's upper bound, or to the bookmark if that is
-    above it.
-    """
-    bookmark, key, upper = (
-        extraction.bookmark,
-        extraction.plan.replication_key,
-        extraction.sql.upper,
-    )
-    assert bookmark is not None and key is not None
-    bounds = extraction.bounds(key)
-    at, lower = (
-        bounds.point_of_bookmark(bookmark),
-        bounds.point_of(bookmark.value.minus(search.width)),
-    )
-    return Range(lower, at if upper is None or upper.value < at.value else upper, closed=True)
-
-
-def _with_late_ones_of_the_last_run(
-    extraction: Extraction, last: TransactionSnapshot | None, xmax: int
-) -> Extraction:
-    """Add late rows if transactions were open during the last run.
-
-    What others have written since must be found by comparison.
-    """
-    if last is None or last.quiet:
-        return extraction
-    late = LateRows(last, xmax, _sent_before(extraction))
-    return replace(extraction, sql=replace(extraction.sql, late=late))
-
-
-def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
-    """The snapshot of the last run, or of the one that died; None: no transaction was open."""
-    position, bookmark = extraction.progress.split, extraction.bookmark
-    if position is not None and position.upper is not None:
-        return position.upper.snapshot
-    return None if bookmark is None else bookmark.snapshot
-
-
-def _sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Slice[Point], ...]:
-    """The ranges in which everything the last run could see was sent: below the bookmark, and up to
-    where it died.
-
-    With the lower end of a `window`, what is below it is left out.
-    """
-    plan, bookmark, position, whole = (
-        extraction.plan,
-        extraction.bookmark,
-        extraction.progress.split,
-        extraction.whole,
-    )
-    if plan.replication_key is None:
-        return ()
-    bounds = extraction.bounds(plan.replication_key)
-    sent: list[Slice[Point]] = []
-    if bookmark is not None:
-        start = None if plan.start_value is None else bounds.point_of(plan.start_value)
-        lower = whole.lower if whole is not None else bounds.point_of_bookmark(bookmark)
-        if window is not None:
-            start = window if start is None or start.value < window.value else start
-        sent.append(Slice(Range(start, lower)))
-    if position is not None and position.upper is not None and extraction.sql.split is not None:
-        until = bounds.point_of_bookmark(position.until or position.upper)
-        pieces = Range(
-            None, extraction.bounds(extraction.sql.split).point_of_bookmark(position.next)
-        )
-        lower = whole.lower if whole is not None else None
-        # The upper bound itself was sent with the rows below it.
-        sent.append(Slice(Range(lower, until, closed=position.until is None), pieces))
-    return tuple(sent)
-
-
-def _not_reached(extraction: Extraction) -> Range[Point]:
-    """The range from the run's upper bound up to the bookmark's rows above it, which no other slice
-    reads.
-    """
-    at, upper = extraction.sql.bookmark, extraction.sql.upper
-    return (
-        Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)
-    )

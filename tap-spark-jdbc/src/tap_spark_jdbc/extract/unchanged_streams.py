@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.extract.extraction import Extraction, since_of, split_key, unbegun
 from tap_spark_jdbc.extract.late_window import LateWindow, warn_of_the_future
+from tap_spark_jdbc.extract.server import SnapshotServer, snapshot_numbers
 from tap_spark_jdbc.extract.shared_snapshot import LOCK_TIMEOUT
 from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.late_rows import FAR, WRITER, LateRows
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from singer_spark.core.bookmark import Bookmark, Boundary
     from tap_spark_jdbc.dialects.dialect import Marks
-    from tap_spark_jdbc.extract.server import SnapshotServer
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
@@ -140,8 +140,7 @@ class UnchangedStreams:
     ) -> list[Extraction]:
         """The unchanged ones, by the writers of their rows (PostgreSQL)."""
         bookmarks = self._without_open(bookmarks)
-        text = self.server.snapshot()
-        xmax = int(text.split(":")[1])
+        xmax = snapshot_numbers(self.server.snapshot())[1]
         parts = [
             part for each in bookmarks if (part := self._written_part(*each, xmax)) is not None
         ]

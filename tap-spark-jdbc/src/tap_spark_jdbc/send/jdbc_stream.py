@@ -1,4 +1,8 @@
-"""The SDK stream whose records bypass Python: whole files are forwarded, or named in messages."""
+"""The SDK stream whose records bypass Python: whole files are forwarded, or named in messages.
+
+Records that pass through stream maps and flattening are parsed: maps compute with floats,
+everything else is exact.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,12 @@ import orjson
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark.core import messages, stdout
+from singer_spark.core.exact_json import Number, Spelled, state_from_json
 from singer_spark.program.singer_sdk_hooks import HookedStream
+from tap_spark_jdbc.extract.fingerprints import sealed
 from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.run_state import bookmark_of
-from tap_spark_jdbc.send import exact_numbers as numbers
-from tap_spark_jdbc.send.stream_batches import BatchReading
-from tap_spark_jdbc.send.stream_keys import KeyReading, keys_plan
-from tap_spark_jdbc.send.stream_lines import LineReading
-from tap_spark_jdbc.supply.bookmark_checksum import sealed
+from tap_spark_jdbc.send.stream_output import BatchReading, KeyReading, LineReading, keys_plan
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extract.extraction import Extraction
-    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.send.stream_reading import StreamReading
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.supply.batch_location import BatchLocation
-    from tap_spark_jdbc.supply.spool import SpoolFile
+    from tap_spark_jdbc.supply.slice_prefetch import SpoolFile
     from tap_spark_jdbc.wal.change_log import LogBegin
 
 
@@ -178,15 +180,15 @@ class JdbcStream(HookedStream):
 
         Values that these do not change keep all digits.
         """
-        parse = numbers.state_from_json if numbers.has_decimals(self.plan) else orjson.loads
+        parse = state_from_json if _has_decimals(self.plan) else orjson.loads
         for file in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
-                    yield numbers.for_maps(parse(line)["record"])
+                    yield _for_maps(parse(line)["record"])
 
     def complete_record(self, message: RecordMessage) -> None:
         """Write its numbers as they were."""
-        message.record = numbers.as_written(message.record)
+        message.record = _as_written(message.record)
 
     def send_records(
         self, context: Mapping[str, Any] | None, *, write_messages: bool
@@ -377,3 +379,29 @@ class JdbcStream(HookedStream):
 
     def get_replication_key_signpost(self, context: Mapping[str, Any] | None = None) -> None:
         """None: the run's upper bound replaces it."""
+
+
+def _has_decimals(plan: StreamPlan) -> bool:
+    """Whether records hold numbers with more digits than a float has."""
+    types = (column.sql_type.element or column.sql_type for column in plan.columns)
+    return any(each.name == "DECIMAL" for each in types)
+
+
+def _for_maps(record: dict[str, Any]) -> dict[str, Any]:
+    """A parsed record, prepared for maps.
+
+    Flattening prints arrays, and only prints decimals exactly.
+    """
+    return {
+        name: _as_written(value) if isinstance(value, list) else value
+        for name, value in record.items()
+    }
+
+
+def _as_written(value: Any) -> Any:
+    """The value with numbers that the SDK prints as they were read."""
+    if isinstance(value, Number):
+        return Spelled(value.text)
+    if isinstance(value, dict):
+        return {name: _as_written(each) for name, each in value.items()}
+    return [_as_written(each) for each in value] if isinstance(value, list) else value

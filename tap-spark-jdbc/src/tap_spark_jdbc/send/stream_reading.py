@@ -19,16 +19,14 @@ from singer_spark.engine.session import import_pyspark
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.extraction import Extraction
-from tap_spark_jdbc.extract.fingerprints import Frame
+from tap_spark_jdbc.extract.fingerprints import Frame, without_unchanged
 from tap_spark_jdbc.extract.late_window import LateWindow
-from tap_spark_jdbc.extract.run_budget import RunBudget
-from tap_spark_jdbc.extract.slice_bounds import first_width
-from tap_spark_jdbc.extract.slice_size import FETCH_BOUND, SliceSize
+from tap_spark_jdbc.extract.slice_bounds import FETCH_BOUND, SliceSize, first_width
+from tap_spark_jdbc.extract.stream_progress import RunBudget
 from tap_spark_jdbc.source.lost_connection import again
-from tap_spark_jdbc.supply.bookmark_checksum import without_unchanged
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
-from tap_spark_jdbc.supply.reading_errors import TooWideError
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
+from tap_spark_jdbc.supply.stream_errors import TooWideError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

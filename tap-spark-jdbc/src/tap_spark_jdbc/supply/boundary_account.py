@@ -67,7 +67,7 @@ class BoundaryAccount:
     def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
         """The buckets whose rows are sent again, by the present sums of the bookmark's window.
 
-        `older` are sums of older fingerprints (`boundary_rows.fingerprints`), if they differ.
+        `older` are sums of older fingerprints (`record_lines.fingerprints`), if they differ.
         """
         saved = self._extraction.saved_buckets
         (present, both), changed = sums, changed_buckets(saved, sums[0])

@@ -30,10 +30,10 @@ from tap_spark_jdbc.supply.columnar_query import (
     ColumnarQuery,
     Outcome,
 )
-from tap_spark_jdbc.supply.reading_errors import refused, unwritable
+from tap_spark_jdbc.supply.stream_errors import refused, unwritable
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.extract.slice_size import SliceSize
+    from tap_spark_jdbc.extract.slice_bounds import SliceSize
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql

@@ -18,9 +18,7 @@ from singer_spark.engine.python_tasks import result_of, send_along, values, valu
 from singer_spark.errors import DisturbedError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import Outcome
-from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
-from tap_spark_jdbc.supply.jdbc_rows import pickled
-from tap_spark_jdbc.supply.read_columns import ReadColumns
+from tap_spark_jdbc.supply.jdbc_reader import JdbcReader, ReadColumns, pickled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
-    from tap_spark_jdbc.supply.jdbc_rows import Take, Work
+    from tap_spark_jdbc.supply.jdbc_reader import Take, Work
 
 R = TypeVar("R")
 # A slice too large for one answer comes in as many pieces as its size requires, up to this number.

@@ -12,23 +12,28 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import SourceError
 from singer_spark.program.amounts import size_text
 from tap_spark_jdbc.extract.stream_progress import StreamProgress
-from tap_spark_jdbc.wal.change_log import ChangeLog, Outlook
-from tap_spark_jdbc.wal.log_start import LogStart
-from tap_spark_jdbc.wal.position import LogBookmark, bookmarks_of, lost, lsn_text
+from tap_spark_jdbc.wal.change_log import (
+    ChangeLog,
+    LogBookmark,
+    Outlook,
+    bookmarks_of,
+    lost,
+    lsn_text,
+)
+from tap_spark_jdbc.wal.log_source import LogStart, LogTable, log_table
 from tap_spark_jdbc.wal.publication import Published, restricted
-from tap_spark_jdbc.wal.published_tables import LogTable, log_table
 from tap_spark_jdbc.wal.slot import LogSlot, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from singer_spark.program.progress import Progress
-    from tap_spark_jdbc.extract.run_budget import RunBudget
     from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_progress import RunBudget
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.wal.log_sink import LogSink, LogStream
+    from tap_spark_jdbc.wal.log_reading import LogSink, LogStream
 
 
 # Including rows of the attaching transaction, because those inserted before the partition was
@@ -311,8 +316,7 @@ class LogRun(ChangeLog[LogBookmark]):
         budget: RunBudget,
         progress: Progress,
     ) -> LogSink:
-        from tap_spark_jdbc.wal.log_reading import read_log
-        from tap_spark_jdbc.wal.log_sink import LogSink
+        from tap_spark_jdbc.wal.log_reading import LogSink, read_log
 
         by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
         sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.wal.position import lost
+from tap_spark_jdbc.wal.change_log import lost
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.wal.log_server import LogServer
-    from tap_spark_jdbc.wal.published_tables import LogTable
+    from tap_spark_jdbc.wal.log_source import LogServer, LogTable
 
 logger = logging.getLogger("tap-spark-jdbc")
 # How long a table that joins a slot waits for its open writers.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.libpq import conninfo
-from tap_spark_jdbc.wal.log_server import LogServer, log_server
-from tap_spark_jdbc.wal.position import bookmarks_of, lsn_of, lsn_text
+from tap_spark_jdbc.wal.change_log import bookmarks_of, lsn_of, lsn_text
+from tap_spark_jdbc.wal.log_source import LogServer, log_server
 from tap_spark_jdbc.wal.publication import Publication
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def _existing(folder: Path) -> Path:
 
 
 # By name only: neither package imports the other.
-SOURCE_MODULE = "tap_spark_jdbc.verify.source_check"
+SOURCE_MODULE = "tap_spark_jdbc.source_check"
 MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
 NO_PIPELINE = "-"
 

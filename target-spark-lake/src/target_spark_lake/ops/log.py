@@ -21,7 +21,7 @@ from target_spark_lake.ops.command import (
 )
 
 # By name only: neither package imports the other.
-SOURCE_MODULE = "tap_spark_jdbc.verify.log_removal"
+SOURCE_MODULE = "tap_spark_jdbc.source_check"
 LOG_BASED = "LOG_BASED"
 
 

@@ -173,7 +173,7 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
 
 
 # By name only: neither package imports the other (docs/decisions.md, 7).
-SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
+SOURCE_MODULE = "tap_spark_jdbc.source_view"
 logger = logging.getLogger("spark-lake")
 
 

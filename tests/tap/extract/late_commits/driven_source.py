@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
-from tap_spark_jdbc.extract import open_transactions
+from tap_spark_jdbc.extract import server
 
 TABLE = (
     "create table t (id integer primary key, k integer not null, v text not null); create "
@@ -28,7 +28,7 @@ UNINDEXED = "create table t (id integer primary key, k integer not null, v text 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is open in a test stays open until the test ends it: waiting for it is in vain."""
-    monkeypatch.setattr(open_transactions, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "PATIENCE_SECONDS", 0.05)
 
 
 @dataclass

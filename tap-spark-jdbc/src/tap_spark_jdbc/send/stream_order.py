@@ -1,5 +1,6 @@
-"""Begin streams before their turn: query bounds and make first slices while the streams before are
-being sent.
+"""The order of a run's streams: most are begun before their turn, so that bounds are queried and
+first slices are made while the streams before are being sent; some are read from the database's
+log.
 
 A stream is begun once all slices of the one before it are cut. So small tables don't wait for each
 other's jobs, and none holds a snapshot for as long as a large one before it takes. Streams are sent
@@ -12,19 +13,27 @@ import logging
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConnectionLostError
+from singer_spark.errors import ConnectionLostError, one_line
 from tap_spark_jdbc.source.lost_connection import again
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, result_of
+from tap_spark_jdbc.supply.stream_errors import OF_A_STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from tap_spark_jdbc.extract.run_state import RunState
+    from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.send.jdbc_stream import JdbcStream, TapRun
     from tap_spark_jdbc.send.stream_reading import StreamReading
+    from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.supply.stream_errors import StreamErrors
+    from tap_spark_jdbc.wal.change_log import ChangeLog
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -161,3 +170,72 @@ def _prepare(reading: StreamReading[Any], *, patiently: bool) -> None:
         again(reading.context.database.connect)
     reading.begin()
     reading.start(SLICES_AHEAD)
+
+
+def log_of(
+    database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str
+) -> ChangeLog[Any]:
+    """The log of this kind of database; nothing is queried yet."""
+    if database.source.dialect.name == "mariadb":
+        from tap_spark_jdbc.binlog.binlog_run import BinlogRun
+
+        return BinlogRun(database, state)
+    from tap_spark_jdbc.wal.log_run import LogRun
+
+    return LogRun(database, snapshots, state, pipeline)
+
+
+def begin_log(
+    streams: Iterable[JdbcStream], run: TapRun, pipeline: str, errors: StreamErrors
+) -> ChangeLog[Any] | None:
+    """The log, ready to be read; None if no stream is read from it."""
+    chosen = [
+        each
+        for each in streams
+        if each.plan.is_log_based and each.selected and each.name not in errors.reasons
+    ]
+    if not chosen:
+        return None
+
+    def taken_back(stream: str) -> Callable[[], None]:
+        return partial(run.state.skip, stream, [stream])
+
+    def prepared(streams: Sequence[JdbcStream]) -> ChangeLog[Any]:
+        log = log_of(run.database, run.snapshots, run.state, pipeline)
+        log.prepare([each.plan for each in streams])
+        return log
+
+    for each in chosen:
+        if each.name in errors.strangers:
+            with errors.of(each.name, taken_back(each.name)):
+                log_of(run.database, run.snapshots, run.state, pipeline).check(each.plan)
+    chosen = [each for each in chosen if each.name not in errors.reasons]
+    known = [each for each in chosen if each.name not in errors.strangers]
+    if not chosen:
+        return None
+    log: ChangeLog[Any] | None = None
+    with errors.of_all({each.name: taken_back(each.name) for each in chosen}):
+        try:
+            log = prepared(chosen)
+        except OF_A_STREAM as error:
+            if errors.skips_all or not known or known == chosen:
+                raise
+            # Perhaps one of the streams that join is at fault, such as a table that this user may
+            # not publish.
+            for each in (each for each in chosen if each not in known):
+                errors.skip(each.name, f"stream {each.name}: {one_line(error)}")
+                taken_back(each.name)()
+            log, chosen = prepared(known), known
+    if log is None or any(each.name in errors.reasons for each in chosen):
+        return None
+    for each in chosen:
+        each.plan, each.log_start = log.plans[each.name], log.starts.get(each.name)
+    return log
+
+
+def send_changes(
+    log: ChangeLog[Any], streams: Iterable[JdbcStream], run: TapRun, errors: StreamErrors
+) -> None:
+    """Send the changes of the streams whose tables were read in an earlier run."""
+    with errors.of_all({each.name: each.take_back for each in streams if log.reads(each.name)}):
+        log.send(run.budget, run.progress)

@@ -1,20 +1,37 @@
-"""The server's catalog entries of tables that are to be read from the log, and why one can't be."""
+"""What the write-ahead log is read of. The server: whether that is possible, and which rights the
+user lacks. Its tables: their catalog entries, why one can't be read, and where its stream starts.
+
+A log-based stream starts with its table, then changes come from the log. Columns that were added
+meanwhile are refused.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.wal.change_log import LogBookmark, Moment, lsn_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
+_OLDEST = 130_000
+_SERVER = """
+SELECT pg_catalog.current_setting('server_version_num') AS version,
+  pg_catalog.current_setting('wal_level') AS wal_level,
+  CASE WHEN pg_catalog.pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CAST(pg_catalog.current_database() AS text) AS name,
+  CAST(pg_catalog.quote_ident(current_user) AS text) AS role,
+  (SELECT CASE WHEN rolsuper OR rolreplication THEN '1' ELSE '0' END FROM pg_catalog.pg_roles
+    WHERE rolname = current_user) AS replicates,
+  pg_catalog.current_setting('server_encoding') AS encoding
+"""
 # A change is logged by the partition's identity, and sent by the root's, so the keys of both root
 # and leaves matter.
 _TABLES = """
@@ -60,6 +77,67 @@ WHERE c.oid = pg_catalog.to_regclass({table})
 GROUP BY c.oid, c.relkind
 """
 _WAY_OUT = "ALTER TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
+_NOW = """
+SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS position,
+  CAST((SELECT pg_catalog.json_agg(attname) FROM pg_catalog.pg_attribute
+  WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped) AS text) AS columns
+"""
+
+
+@dataclass(frozen=True)
+class LogServer:
+    """A server with logical logging.
+
+    Attributes:
+        version: Its version number, like 180001.
+        role: The user, quoted.
+        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to
+            other users, too.
+        encoding: The database's encoding.
+    """
+
+    version: int
+    database: str
+    role: str
+    replicates: bool
+    encoding: str = "UTF8"
+
+    @property
+    def way_out(self) -> str:
+        """What to run if the server refuses a slot operation; empty: the user's rights can't be the
+        reason.
+        """
+        if self.replicates:
+            return ""
+        return (
+            f"; the user needs the right to use slots: as a superuser run ALTER ROLE {self.role} "
+            "REPLICATION (on a managed server, grant the provider's role for it)"
+        )
+
+
+def log_server(database: Database) -> LogServer:
+    """The server, if its log can be read; ConfigurationError: why it can't, and what to do."""
+    ((version, level, recovers, name, role, replicates, encoding),) = database.connection.rows(
+        _SERVER
+    )
+    if int(version or 0) < _OLDEST:
+        raise ConfigurationError(
+            TapCode.LOG_UNSUPPORTED,
+            "LOG_BASED needs PostgreSQL 13 or newer; set another replication_method",
+        )
+    if recovers == "1":
+        raise ConfigurationError(
+            TapCode.LOG_UNSUPPORTED,
+            "LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url",
+        )
+    if level != "logical":
+        raise ConfigurationError(
+            TapCode.LOG_UNSUPPORTED,
+            f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
+            "ALTER SYSTEM SET wal_level = 'logical', then restart the server (on a managed one "
+            "set its parameter for it)",
+        )
+    return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))
 
 
 @dataclass(frozen=True)
@@ -193,4 +271,47 @@ def _check_same_identity(
             f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than "
             f"{root['name']}, so the log can't show which row was changed: ALTER TABLE … REPLICA "
             f"IDENTITY the same, of {root['name']} and of each partition, then run with --full",
+        )
+
+
+@dataclass
+class LogStart:
+    """Where a stream continues once its table is read.
+
+    Attributes:
+        bookmark: The bookmark without the snapshot in which the table is read.
+    """
+
+    bookmark: LogBookmark
+    database: Database
+    plan: StreamPlan
+
+    def begin(self, moment: str) -> None:
+        """Begin reading the table in this snapshot.
+
+        SourceError: it may show a column that is not known yet.
+        """
+        ((position, columns),) = self.database.connection.rows(
+            _NOW.replace("{oid}", self.bookmark.table)
+        )
+        _refuse_new(self.plan, json.loads(columns or "[]"))
+        self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(position))))
+
+
+def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
+    """Raise SourceError if the log has a column that was not there when the run began; a dropped
+    column does not count.
+    """
+    if set(logged) <= {each.name for each in plan.table.columns}:
+        return
+    ((_, columns),) = database.connection.rows(_NOW.replace("{oid}", oid))
+    _refuse_new(plan, set(logged).intersection(json.loads(columns or "[]")))
+
+
+def _refuse_new(plan: StreamPlan, columns: Iterable[str]) -> None:
+    if new := sorted(set(columns) - {each.name for each in plan.table.columns}):
+        raise SourceError(
+            TapCode.LOG_TABLE_CHANGED,
+            f"stream {plan.stream}: its table got column(s) {', '.join(new)} while the run began; "
+            "run it again",
         )

@@ -1,11 +1,14 @@
 """What a run would meet in the source (`spark-lake check`): everything that is wrong, not only the
-first problem.
+first problem. `drop_log` removes what a log-based pipeline keeps there (`spark-lake log drop`).
+
+The target imports it by name.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +23,7 @@ from singer_spark.program.finding import NOTE, PROBLEM, Finding
 from tap_spark_jdbc.extract.late_window import LateWindow, database_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -241,7 +244,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
 def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     if not plans:
         return
-    from tap_spark_jdbc.send.log_streams import log_of
+    from tap_spark_jdbc.send.stream_order import log_of
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     try:
@@ -272,3 +275,29 @@ def _names(plans: Sequence[StreamPlan]) -> Iterator[str]:
 def _named(streams: Sequence[str]) -> str:
     more = f" and {len(streams) - NAMED} more" if len(streams) > NAMED else ""
     return f"{', '.join(streams[:NAMED])}{more}"
+
+
+def drop_log(
+    config: Mapping[str, Any],
+    state: Mapping[str, Any],
+    pipeline: str,
+    *,
+    from_environment: bool = False,
+) -> list[str]:
+    """Remove the slot and the publication of a tap with this config, and return their names; starts
+    the JVM.
+    """
+    import_singer_sdk()
+    from tap_spark_jdbc.extract.run_state import OpeningState
+    from tap_spark_jdbc.send.stream_order import log_of
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)
+    own = {**config, "batch_config": None}
+    tap = TapSparkJdbc(
+        config=own, opening=opening, parse_env_config=from_environment, setup_mapper=False
+    )
+    try:
+        return log_of(tap.database, tap.snapshots, tap.run_state, pipeline).drop()
+    finally:
+        tap.database.close()
