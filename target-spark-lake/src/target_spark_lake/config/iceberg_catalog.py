@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-DEFAULT_NAME = "lake"
-KINDS = ("sql", "rest", "glue", "hive")
+_DEFAULT_CATALOG = "lake"
+_CATALOG_KINDS = ("sql", "rest", "glue", "hive")
 # Properties that, besides the address, distinguish catalogs of one type.
-WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
+_WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class IcebergCatalog:
     def of(cls, properties: Mapping[str, Any] | None, namespace: str | None) -> IcebergCatalog:
         """Read the two settings."""
         found = {
-            name: _text(value) for name, value in (properties or {}).items() if value is not None
+            name: _spelled(value) for name, value in (properties or {}).items() if value is not None
         }
         return cls(found, namespace)
 
     @property
     def name(self) -> str:
         """The catalog's name, which a SQL catalog stores with each table."""
-        return self.properties.get("name") or DEFAULT_NAME
+        return self.properties.get("name") or _DEFAULT_CATALOG
 
     def identifier(self, table: str) -> tuple[str, ...]:
         """Namespace and name of the table stored in a folder."""
         *above, name = table.split("/")
         levels = self.namespace.split(".") if self.namespace else above
-        return (*(levels or [DEFAULT_NAME]), name)
+        return (*(levels or [_DEFAULT_CATALOG]), name)
 
     def registered(self, table: str, *, is_new: bool = False) -> str:
         """The table's identifier and catalog for messages, without secrets.
@@ -59,7 +59,7 @@ class IcebergCatalog:
             scheme, _, rest = self.properties.get("uri", "").partition("?")[0].rpartition("://")
             host, slash, path = rest.partition("/")
             uri = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else ""
-            named = (uri, *(self.properties.get(name, "") for name in WHICH.get(kind, ())))
+            named = (uri, *(self.properties.get(name, "") for name in _WHICH.get(kind, ())))
             where += f" ({' '.join(filter(None, named))})" if any(named) else ""
         return f"{'.'.join(self.identifier(table))} in catalog {self.name}{where}"
 
@@ -76,8 +76,8 @@ def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
         )
     if isinstance(properties, Mapping) and properties:
         kind = properties.get("type")
-        if kind not in KINDS and not properties.get("py-catalog-impl"):
-            problems.append(f"catalog.type: is {kind!r}, use {', '.join(KINDS)}")
+        if kind not in _CATALOG_KINDS and not properties.get("py-catalog-impl"):
+            problems.append(f"catalog.type: is {kind!r}, use {', '.join(_CATALOG_KINDS)}")
         if kind in ("sql", "rest", "hive") and not properties.get("uri"):
             problems.append(f"catalog.uri: is required for a catalog of type {kind}")
     if isinstance(namespace, str) and not all(level.strip() for level in namespace.split(".")):
@@ -85,7 +85,7 @@ def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
     return problems
 
 
-def _text(value: Any) -> str:
+def _spelled(value: Any) -> str:
     """The value in the spelling that PyIceberg expects."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

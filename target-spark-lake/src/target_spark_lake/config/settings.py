@@ -20,17 +20,13 @@ from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.config.batch_address import root_problems
 from target_spark_lake.config.config_schema import (
     AUTO_COMPACTED,
-    CODECS,
     DELTA,
-    FAIL,
     ICEBERG,
     LOAD_METHODS,
     PARQUET,
-    QUARANTINE,
-    data_root_problems,
-    pipeline_problems,
 )
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
+from target_spark_lake.config.path_rules import CODECS, data_root_problems, pipeline_problems
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
 from target_spark_lake.config.stream_options import (
     JSON,
@@ -40,6 +36,8 @@ from target_spark_lake.config.stream_options import (
     object_schema,
 )
 
+# What happens to an invalid record.
+FAIL, QUARANTINE = "fail", "quarantine"
 OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
 

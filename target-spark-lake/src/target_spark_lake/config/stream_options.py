@@ -9,7 +9,8 @@ from typing import Any
 
 from target_spark_lake.columns.declared_columns import type_problems
 from target_spark_lake.columns.partitioning import setting_problems
-from target_spark_lake.config.config_schema import LOAD_METHODS, data_root_problems
+from target_spark_lake.config.config_schema import LOAD_METHODS
+from target_spark_lake.config.path_rules import data_root_problems
 
 JSON = dict[str, Any]
 TEXT: JSON = {"type": "string"}

@@ -12,8 +12,9 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import APPEND_ONLY, LONGEST_NAME, QUARANTINE
-from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.config.config_schema import APPEND_ONLY
+from target_spark_lake.config.path_rules import LONGEST_NAME
+from target_spark_lake.config.settings import QUARANTINE, TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema

@@ -15,7 +15,8 @@ from typing import Any
 from singer_spark.core.config_file import read_variables
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
-from target_spark_lake.config.config_schema import CODECS, FORMATS, LOAD_METHODS
+from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS
+from target_spark_lake.config.path_rules import CODECS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.check import lines_of
 from target_spark_lake.ops.command import PROGRAM, Command, installed

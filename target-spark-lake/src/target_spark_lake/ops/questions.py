@@ -16,7 +16,8 @@ from glob import escape
 from typing import Any, TypeVar
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
-from target_spark_lake.config.config_schema import CODECS, FORMATS
+from target_spark_lake.config.config_schema import FORMATS
+from target_spark_lake.config.path_rules import CODECS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import installed
 from target_spark_lake.ops.meltano_yml import TAP
