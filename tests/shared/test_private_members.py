@@ -19,7 +19,7 @@ import pytest
 from singer_spark.engine import spark_versions
 from singer_spark.program import singer_sdk_hooks
 from tap_spark_jdbc.binlog import dump
-from target_spark_lake.table_logs.iceberg_log import producer
+from target_spark_lake.iceberg_log import producer
 
 ROOT = Path(__file__).parents[2]
 SOURCES = tuple(

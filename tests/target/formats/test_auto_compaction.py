@@ -18,7 +18,6 @@ from servers.s3 import S3
 from singer_spark.store.files import FileInfo
 from target.formats.fed_table import TABLE, Fed, few
 from target.loading import Lake, record, schema
-from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.formats import auto_compaction, compaction_plan
 from target_spark_lake.formats.compaction_plan import (
@@ -29,6 +28,7 @@ from target_spark_lake.formats.compaction_plan import (
     planned_joins,
 )
 from target_spark_lake.ops.spark_lake import command
+from target_spark_lake.table.table_record import DELTA, ICEBERG, PARQUET
 
 __all__ = ["few"]
 

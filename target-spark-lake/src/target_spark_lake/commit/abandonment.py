@@ -22,7 +22,7 @@ from target_spark_lake.commit.saving import cleared
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import JOINED, Layout, is_order, table_of_file, table_of_record
 from target_spark_lake.table.changes import Fate
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from singer_spark.state.store import StateStore

@@ -26,12 +26,7 @@ from target_spark_lake.table.changes import (
     Unreferenced,
 )
 from target_spark_lake.table.table_record import TableRecord
-from target_spark_lake.table_logs.table_log import (
-    LogCommit,
-    logs_from_body,
-    logs_to_body,
-    plan_logs,
-)
+from target_spark_lake.table_log import LogCommit, logs_from_body, logs_to_body, plan_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -46,7 +46,7 @@ from target_spark_lake.table.table_record import (
     read_record,
     release_claims,
 )
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

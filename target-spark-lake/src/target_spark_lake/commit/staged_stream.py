@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.lake_type import columns_from_text
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError
-from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.text_columns import NO_TEXTS, TextColumns
 
 if TYPE_CHECKING:
     from singer_spark.state.checkpoint import Checkpoint

@@ -16,17 +16,7 @@ from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_sp
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import StateBackend
-from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.config.batch_address import root_problems
-from target_spark_lake.config.config_schema import (
-    AUTO_COMPACTED,
-    DELTA,
-    ICEBERG,
-    LOAD_METHODS,
-    PARQUET,
-)
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
-from target_spark_lake.config.path_rules import CODECS, data_root_problems, pipeline_problems
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
 from target_spark_lake.config.stream_options import (
     JSON,
@@ -34,6 +24,22 @@ from target_spark_lake.config.stream_options import (
     StreamOptions,
     declared,
     object_schema,
+)
+from target_spark_lake.layout import (
+    CODECS,
+    IcebergCatalog,
+    catalog_problems,
+    data_root_problems,
+    is_directory,
+    pipeline_problems,
+)
+from target_spark_lake.table.evolution import DISCARD, EVOLVE, FREEZE
+from target_spark_lake.table.table_record import (
+    AUTO_COMPACTED,
+    DELTA,
+    ICEBERG,
+    LOAD_METHODS,
+    PARQUET,
 )
 
 # What happens to an invalid record.

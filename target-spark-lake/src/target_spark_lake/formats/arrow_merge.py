@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.merge_engine import Conflict
     from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.table.changes import StagedFile
-    from target_spark_lake.table.file_statistics import FileStatistics
+    from target_spark_lake.table.table_index import FileStatistics
 
 
 # A million takes about 300 MB.

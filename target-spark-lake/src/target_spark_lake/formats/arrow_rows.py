@@ -11,13 +11,18 @@ import pyarrow.compute as pc
 
 from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import BATCH_ROWS, batches, footer_for, opened_parquet
-from target_spark_lake.columns.partitioning import value_of
-from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.columns.stored_group import stored_groups
 from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
-from target_spark_lake.table.file_statistics import (
+from target_spark_lake.table.arrow_columns import fitted
+from target_spark_lake.table.changes import POSITION
+from target_spark_lake.table.lake_parquet import (
+    BATCH_ROWS,
+    batches,
+    footer_for,
+    opened_parquet,
+    stored_groups,
+)
+from target_spark_lake.table.partitioning import value_of
+from target_spark_lake.table.table_index import (
     ColumnRange,
     FileStatistics,
     column_indexes,
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 
     from singer_spark.core.lake_type import Struct
     from singer_spark.store.storage import Storage
-    from target_spark_lake.columns.stored_group import StoredGroup
     from target_spark_lake.formats.numbered_files import NumberedFile
+    from target_spark_lake.table.lake_parquet import StoredGroup
 
 
 @dataclass(frozen=True)

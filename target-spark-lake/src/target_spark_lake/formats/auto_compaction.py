@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ResourceError, StorageError, one_line
-from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.formats.compaction_plan import (
     SMALL,
     has_many,
@@ -23,6 +22,7 @@ from target_spark_lake.formats.compaction_plan import (
 )
 from target_spark_lake.formats.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.table.table_index import TableIndex
+from target_spark_lake.table.table_record import DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError
-from target_spark_lake.config.config_schema import DELTA, ICEBERG
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import COMPACTED, Join, is_small, joined_paths
 from target_spark_lake.formats.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.table.changes import Commit, TableChange
-from target_spark_lake.table.table_record import TableRecord, records_of
+from target_spark_lake.table.table_record import DELTA, ICEBERG, TableRecord, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

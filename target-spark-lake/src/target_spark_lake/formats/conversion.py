@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, SchemaError
-from target_spark_lake.columns.partitioning import folder_names, folder_values, folders_of
-from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Commit, TableChange
+from target_spark_lake.table.partitioning import folder_names, folder_values, folders_of
 from target_spark_lake.table.table_index import FOOTERS_AT_ONCE
-from target_spark_lake.table.table_record import TableRecord, records_of
+from target_spark_lake.table.table_record import FORMATS, TableRecord, records_of
+from target_spark_lake.table_log import check_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.table_logs.table_log import TableLog
+    from target_spark_lake.table_log import TableLog
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:

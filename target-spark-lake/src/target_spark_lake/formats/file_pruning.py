@@ -12,11 +12,11 @@ from singer_spark.core.lake_type import STRING
 from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
 from singer_spark.errors import RecordError
 from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.rules import MergeRules
 from target_spark_lake.formats.staged_keys import StagedKeys, staged_keys
 from target_spark_lake.layout import file_age
+from target_spark_lake.table.changes import CONTROL_COLUMNS
 from target_spark_lake.table.row_order import read_parts
 from target_spark_lake.table.table_index import (
     TableIndex,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
-    from target_spark_lake.table.file_statistics import FileStatistics
     from target_spark_lake.table.row_order import Parts
+    from target_spark_lake.table.table_index import FileStatistics
 
 
 @dataclass(frozen=True)

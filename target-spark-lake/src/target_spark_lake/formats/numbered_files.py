@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.core.metadata_columns import DELETED_AT
-from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.formats.rules import ROW_BITS
 from target_spark_lake.layout import table_folders
+from target_spark_lake.table.partitioning import folder_values
 from target_spark_lake.table.row_order import Parts, numbered, own_parts
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.engine.session import import_pyspark
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.file_pruning import prune_files
 from target_spark_lake.formats.merge_engine import Conflict
 from target_spark_lake.formats.numbered_files import (
@@ -25,6 +24,7 @@ from target_spark_lake.formats.rewriting import Rewrite
 from target_spark_lake.formats.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import HISTORY, folder_name
+from target_spark_lake.table.changes import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.table.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:

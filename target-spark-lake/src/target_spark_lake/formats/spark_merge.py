@@ -22,7 +22,6 @@ from singer_spark.core.metadata_columns import DELETED_AT
 from singer_spark.engine.lake_columns import spark_columns
 from singer_spark.engine.python_tasks import send_along
 from singer_spark.engine.spark_versions import repartitioned, sent_rows
-from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.conflicts import (
     PRESENT,
@@ -48,6 +47,7 @@ from target_spark_lake.formats.rules import (
     Verdicts,
 )
 from target_spark_lake.stage.spark_staging import staged_by_tasks
+from target_spark_lake.table.arrow_columns import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from target_spark_lake.formats.numbered_files import NumberedFile
     from target_spark_lake.formats.rules import MergeRules
     from target_spark_lake.table.changes import StagedFile
-    from target_spark_lake.table.file_statistics import FileStatistics
+    from target_spark_lake.table.table_index import FileStatistics
 
     MayHold = Callable[[FileStatistics], bool]
 

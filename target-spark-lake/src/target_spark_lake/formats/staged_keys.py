@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from target_spark_lake.table.file_statistics import (
+from target_spark_lake.table.table_index import (
     BOUND_TYPES,
     ColumnRange,
     FileStatistics,

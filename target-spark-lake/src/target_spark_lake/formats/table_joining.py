@@ -18,20 +18,15 @@ from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_te
 from singer_spark.core.shortage import shortage
 from singer_spark.errors import SchemaError, SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import (
-    ROW_GROUP_BYTES,
-    LakeFile,
-    gathered,
-    opened_parquet,
-)
-from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import Join, planned_joins
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.stage.staging_location import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
+from target_spark_lake.table.arrow_columns import fitted
 from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered, opened_parquet
+from target_spark_lake.table.partitioning import folder_names, folder_values
 from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts, read_parts
 
 if TYPE_CHECKING:

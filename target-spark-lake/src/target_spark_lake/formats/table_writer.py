@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import columns_to_text
-from target_spark_lake.columns.lake_parquet import LakeFile
 from target_spark_lake.layout import folder_name
 from target_spark_lake.table.changes import StagedFile, TableChange
+from target_spark_lake.table.lake_parquet import LakeFile
 from target_spark_lake.table.table_record import TableRecord
 
 if TYPE_CHECKING:

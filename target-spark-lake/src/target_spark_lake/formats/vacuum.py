@@ -28,7 +28,7 @@ from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.intake.batch_locations import forgotten_batches, storage_time, sweep_batches
 from target_spark_lake.table.changes import Commit, Unreferenced
 from target_spark_lake.table.table_record import records_of
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from singer_spark.state.store import StateStore

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from singer_spark.core.messages import record_prefix
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from singer_spark.errors import RecordError
-from target_spark_lake.columns.arrow_json import json_objects, json_values
-from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.batch_lines import frame_members
 from target_spark_lake.intake.singer_lines import RecordLines
-from target_spark_lake.table.parquet_files import open_batch_file
+from target_spark_lake.table.arrow_columns import json_objects, json_values
+from target_spark_lake.table.changes import is_stamped
+from target_spark_lake.table.table_index import open_batch_file
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -10,18 +10,17 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
-from target_spark_lake.columns.declared_columns import declared_types
-from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import APPEND_ONLY
-from target_spark_lake.config.path_rules import LONGEST_NAME
 from target_spark_lake.config.settings import QUARANTINE, TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
-from target_spark_lake.layout import HISTORY
+from target_spark_lake.layout import HISTORY, LONGEST_NAME
 from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
 from target_spark_lake.load.stream_resolution import resolve
+from target_spark_lake.table.declared_columns import declared_types
+from target_spark_lake.table.evolution import EvolutionRules
+from target_spark_lake.table.table_record import APPEND_ONLY
 from target_spark_lake.validate.quarantine import Quarantine
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import StateError
-from target_spark_lake.columns.text_columns import NO_TEXTS
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
 from target_spark_lake.commit.start_check import check_resumed
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.table.text_columns import NO_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

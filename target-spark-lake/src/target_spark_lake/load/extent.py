@@ -13,10 +13,10 @@ from singer_spark.core.lake_type import Struct
 from singer_spark.core.messages import AGAIN, ASK, HOW, REPLACE, STREAMS, UNASKED
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.commit.bookmarks import bookmarks_of
-from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.intake.stream_schema import load_method_of
+from target_spark_lake.table.table_record import APPEND_ONLY
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun

@@ -9,9 +9,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from target_spark_lake.columns.evolution import EvolutionRules
 from target_spark_lake.intake.spool import SpooledBatch
 from target_spark_lake.stage.stager import BatchJob
+from target_spark_lake.table.evolution import EvolutionRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct
-from target_spark_lake.columns.arrow_columns import fitted, type_as_read
-from target_spark_lake.columns.widening import may_become, wider
+from target_spark_lake.table.arrow_columns import fitted, type_as_read
+from target_spark_lake.table.declared_columns import may_become, wider
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.formats.conversion import convert
 from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show
+from target_spark_lake.table.table_record import FORMATS
 
 
 def _flags(parser: ArgumentParser) -> None:

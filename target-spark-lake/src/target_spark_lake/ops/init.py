@@ -15,15 +15,15 @@ from typing import Any
 from singer_spark.core.config_file import read_variables
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
-from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS
-from target_spark_lake.config.path_rules import CODECS
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.layout import CODECS
 from target_spark_lake.ops.check import lines_of
 from target_spark_lake.ops.command import PROGRAM, Command, installed
 from target_spark_lake.ops.init_pipeline import InitReport, init
 from target_spark_lake.ops.meltano_yml import TAP
 from target_spark_lake.ops.new_pipeline import REFERENCE, NewPipeline
 from target_spark_lake.ops.questions import SEVERAL, ask
+from target_spark_lake.table.table_record import FORMATS, LOAD_METHODS
 
 JSON = dict[str, Any]
 NEEDED = ("jdbc_url", "bucket", "pipeline")

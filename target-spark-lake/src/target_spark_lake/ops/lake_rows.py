@@ -15,7 +15,7 @@ from target_spark_lake.formats.numbered_files import NumberedFile
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table.row_order import Parts, numbered, read_parts
 from target_spark_lake.table.table_record import TableRecord, check_owner, read_record
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -30,10 +30,9 @@ from target_spark_lake.commit.run_reports import (
     pipelines,
 )
 from target_spark_lake.commit.watermark import ended_early, idle_seconds, lag_seconds, watermarks
-from target_spark_lake.config.config_schema import PARQUET
 from target_spark_lake.formats.compaction_plan import has_many, is_small
 from target_spark_lake.layout import Layout, is_data_file
-from target_spark_lake.table.table_record import TableRecord, tables_of
+from target_spark_lake.table.table_record import PARQUET, TableRecord, tables_of
 
 JSON = dict[str, Any]
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ProtocolError
-from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.table.file_statistics import leaf_indexes, statistics_of
-from target_spark_lake.table.parquet_files import open_batch_file
+from target_spark_lake.table.changes import is_stamped
+from target_spark_lake.table.table_index import leaf_indexes, open_batch_file, statistics_of
 from target_spark_lake.validate.batch_rules import dated
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Field, Scalar, Struct
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
+from target_spark_lake.table.changes import CONTROL_COLUMNS, merging_columns
 
 if TYPE_CHECKING:
-    from target_spark_lake.columns.partitioning import Partitioning
+    from target_spark_lake.table.partitioning import Partitioning
     from target_spark_lake.validate.bulk_check import ValueCheck
 
 EXTRACTED_AT = "_sdc_extracted_at"

@@ -18,15 +18,14 @@ import pyarrow.parquet
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
-from target_spark_lake.columns.arrow_columns import fitted, repeated
-from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.stage.batch_plan import moment_of
 from target_spark_lake.stage.stager import spark_failure
 from target_spark_lake.stage.staging_location import StagingLocation
-from target_spark_lake.table.changes import StagedBatch, StagedFile
+from target_spark_lake.table.arrow_columns import fitted, repeated
+from target_spark_lake.table.changes import StagedBatch, StagedFile, is_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

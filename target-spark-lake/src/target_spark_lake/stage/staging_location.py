@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError, cut
 from singer_spark.store.parquet_footer import open_parquet
 from singer_spark.store.storage import Storage
-from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.partitioning import folders_of
 from target_spark_lake.table.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
-    from target_spark_lake.columns.partitioning import Partitioning
+    from target_spark_lake.table.partitioning import Partitioning
 
 
 def _rows_of(storage: Storage, path: str) -> int:

@@ -50,19 +50,18 @@ from singer_spark.store.parquet_footer import (
 )
 from singer_spark.store.thrift_compact import Struct as ThriftStruct
 from singer_spark.store.thrift_compact import struct_bytes
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import (
+from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.table.arrow_columns import fitted
+from target_spark_lake.table.changes import POSITION, StagedFile
+from target_spark_lake.table.lake_parquet import (
     ROW_GROUP_BYTES,
     LakeFile,
     batches,
     gathered,
     opened_parquet,
 )
-from target_spark_lake.columns.partitioning import folder_values
-from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.stage.staging_location import StagingLocation
-from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.partitioning import folder_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

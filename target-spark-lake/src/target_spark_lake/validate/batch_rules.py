@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
     from singer_spark.core.lake_type import Struct
-    from target_spark_lake.table.file_statistics import ColumnRange
+    from target_spark_lake.table.table_index import ColumnRange
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.lake_type import FLOATING_TYPES, STRING, Array, LakeType, Scalar, Struct
 from singer_spark.core.schema_mapping import json_types, lake_type
 from singer_spark.core.sql_type import annotated_type
-from target_spark_lake.columns.text_columns import ELEMENT
+from target_spark_lake.table.text_columns import ELEMENT
 from target_spark_lake.validate.limits import Limit, limits_of
 from target_spark_lake.validate.plain_numbers import GREATEST_EXACT
 from target_spark_lake.validate.schema_reading import (

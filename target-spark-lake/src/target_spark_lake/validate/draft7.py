@@ -23,7 +23,7 @@ from unicodedata import bidirectional
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.schema_mapping import json_types
 from singer_spark.core.sql_type import annotated_type
-from target_spark_lake.columns.text_columns import canonical
+from target_spark_lake.table.text_columns import canonical
 from target_spark_lake.validate.lake_value import MOMENT
 from target_spark_lake.validate.patterns import is_found, is_pattern
 from target_spark_lake.validate.schema_reading import FLOATING, NON_FINITE, plain_branch

@@ -7,7 +7,7 @@ from typing import Any
 
 from singer_spark.core.lake_type import Array, LakeType, Scalar, Struct
 from singer_spark.core.sql_type import annotated_type
-from target_spark_lake.columns.text_columns import ELEMENT
+from target_spark_lake.table.text_columns import ELEMENT
 from target_spark_lake.validate.lake_value import UnholdableError
 from target_spark_lake.validate.schema_reading import FLOATING, plain_branch
 

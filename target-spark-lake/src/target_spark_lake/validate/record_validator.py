@@ -13,8 +13,8 @@ from singer_sdk.exceptions import MissingKeyPropertiesError
 from singer_spark.core.exact_json import from_json, to_json
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
-from target_spark_lake.columns.text_columns import as_json
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.table.text_columns import as_json
 from target_spark_lake.validate.draft7 import draft7
 from target_spark_lake.validate.lake_value import UnholdableError, lake_value
 from target_spark_lake.validate.patterns import SlowPatternError

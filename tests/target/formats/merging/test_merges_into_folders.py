@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import RecordError
-from target.columns.hive_folders import (
+from target.table.hive_folders import (
     DATE,
     INT,
     NAIVE,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from target.columns.test_stored_groups import chunks
+from target.table.test_stored_groups import chunks
 from target.delta_lake import DeltaLake
 from target.formats.merging.conftest import small_row_groups
 from target.iceberg_lake import IcebergLake
