@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from target_spark_lake.table.changes import Fate, PublishedFile, TableChange, Unreferenced
     from target_spark_lake.table.table_record import TableRecord
 
-
 _COMMITS: dict[str, Any] = {DELTA: DeltaCommit, ICEBERG: IcebergCommit}
 
 

@@ -12,8 +12,7 @@ from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, schema
 from target_spark_lake.intake import batch_lines
 from target_spark_lake.intake.batch_lines import json_lines
-from target_spark_lake.intake.batch_locations import BatchLocation
-from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
+from target_spark_lake.intake.batch_message import BatchFile, BatchLocation, BatchMessage
 
 MEGABYTE = 1 << 20
 

@@ -31,8 +31,7 @@ from singer_spark.errors import ConfigurationError, LockedError, StateError
 from singer_spark.state.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
-from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.pipeline_run import change_state, open_run
 from target_spark_lake.ops import spark_lake as admin
 from target_spark_lake.ops import state_editing
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from singer_spark.errors import ConfigurationError, SchemaError
+from target.loading import JSON, Lake, record, schema
 from target.table.changing_tables import (
     BIGINT,
     DATE,
@@ -22,7 +23,6 @@ from target.table.changing_tables import (
     money,
     seen,
 )
-from target.loading import JSON, Lake, record, schema
 from target_spark_lake.table.declared_columns import declared_types
 
 __all__ = ["lake", "seen"]

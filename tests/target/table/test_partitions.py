@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from singer_spark.errors import ConfigurationError, RecordError, StateError
+from target.loading import JSON, Lake, record, schema, state, to_bytes
 from target.table.hive_folders import (
     DATE,
     INT,
@@ -30,7 +31,6 @@ from target.table.hive_folders import (
     load,
     seen,
 )
-from target.loading import JSON, Lake, record, schema, state, to_bytes
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.table import partitioning
 from target_spark_lake.target import TargetSparkLake

@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from singer_spark.errors import SchemaError
+from target.loading import JSON, Lake, record, schema, state
 from target.table.changing_tables import (
     BIGINT,
     DATE,
@@ -22,7 +23,6 @@ from target.table.changing_tables import (
     money,
     seen,
 )
-from target.loading import JSON, Lake, record, schema, state
 
 __all__ = ["lake", "seen"]
 

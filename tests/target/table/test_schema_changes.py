@@ -12,6 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from singer_spark.errors import StorageError
+from target.loading import JSON, Lake, record, schema, state
+from target.plain_readers import seen_by_all
 from target.table.changing_tables import (
     BIGINT,
     DATE,
@@ -27,8 +29,6 @@ from target.table.changing_tables import (
     money,
     seen,
 )
-from target.loading import JSON, Lake, record, schema, state
-from target.plain_readers import seen_by_all
 
 __all__ = ["lake", "seen"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
+    from target_spark_lake.commit.lock import LockEntry
 
 JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"

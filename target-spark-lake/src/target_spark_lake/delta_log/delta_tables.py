@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from target_spark_lake.table.changes import TableChange, Unreferenced
     from target_spark_lake.table.table_record import TableRecord
 
+# delta-rs and programs built on its kernel mistake `%2F` in a table's path for a slash.
+UNREADABLE = "%"
+
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
     """Write the entry that undoes another run's, if that was made, or else one that keeps it from
@@ -144,10 +147,6 @@ def _way_out(commit: DeltaCommit, what: str) -> str:
         f"what the run had made of Delta table {commit.table} can't be reverted: someone else "
         f"changed it, {what}; bring it back to that version (RESTORE TABLE …), then try again"
     )
-
-
-# delta-rs and programs built on its kernel mistake `%2F` in a table's path for a slash.
-UNREADABLE = "%"
 
 
 class DeltaTables:

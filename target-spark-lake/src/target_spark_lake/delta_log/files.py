@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from target_spark_lake.table.table_index import FileStatistics
     from target_spark_lake.table.table_record import TableRecord
 
-
 # As many as other writers of Delta describe.
 MOST_COLUMNS = 32
 # Floating-point numbers lack bounds, because no footer says whether there is a NaN, which most

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.table.changes import StagedFile, TableChange
 
-
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
 OF_SOME = ("takes_back", "joined", "joined_from", "table_id", "restated")

@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.table.table_record import TableRecord
 
-
 FORGETS = "delta.setTransactionRetentionDuration"
-
-
 RETENTION = "delta.deletedFileRetentionDuration"
 _RUN_ID = re.compile(r"\d{8}T\d{12}Z-[0-9a-f]{8}(?=-)")
 _ENTRY = re.compile(r"\d{20}\.json")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.delta_log.snapshot import AddedFile, DeltaSnapshot
 
-
 logger = logging.getLogger(__name__)
 
 TRIES = 50

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.table.table_record import TableRecord
 
-
 LOG_FOLDER = "_delta_log"
 # Table features that this program can handle.
 _READER_FEATURES = frozenset({TIMESTAMP_NTZ})

@@ -25,7 +25,7 @@ from singer_spark.state.run_log import (
 )
 from singer_spark.store.at_once import each
 from target_spark_lake.commit.journal import FAILED
-from target_spark_lake.intake.batch_locations import forgotten_batches, storage_time, sweep_batches
+from target_spark_lake.intake.batch_message import forgotten_batches, storage_time, sweep_batches
 from target_spark_lake.table.changes import Commit, Unreferenced
 from target_spark_lake.table.table_record import records_of
 from target_spark_lake.table_log import TableLogs

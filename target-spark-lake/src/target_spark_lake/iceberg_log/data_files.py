@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.table_index import Bound, FileStatistics
 
-
 # As many columns as other writers of Iceberg describe, and as many letters of a text.
 MOST_COLUMNS, LETTERS = 100, 16
 _BOUNDED = (
@@ -58,8 +57,6 @@ _BOUNDED = (
     TimestampType,
     TimestamptzType,
 )
-
-
 # Field numbers of parquet.thrift.
 SCHEMA, METADATA = 2, 5
 NAME, CHILDREN, CONVERTED, FIELD_ID, LOGICAL = 4, 5, 6, 9, 10

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.layout import IcebergCatalog
 
-
 SNAPSHOTS = "snapshots"
 METADATA, METADATA_NAMES = "metadata", (".avro", ".metadata.json")
 # How long a writer may take from the first file of a commit to its end.

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from target_spark_lake.layout import IcebergCatalog
 
-
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
 # PyIceberg's property that holds how the lake's storage was opened, as JSON.
 STORAGE = "dataspoc.storage"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
-
 PRIVATE = {
     "pyiceberg.table:Transaction": ("_apply", "_snapshot_producers", "_table", "_updates"),
     "pyiceberg.table.update.snapshot": ("_ManifestMergeManager", "_OverwriteFiles"),

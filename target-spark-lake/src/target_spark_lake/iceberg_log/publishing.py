@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.layout import IcebergCatalog
 
-
 logger = logging.getLogger(__name__)
 
 TRIES = 50

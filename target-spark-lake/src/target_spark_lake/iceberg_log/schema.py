@@ -39,11 +39,8 @@ from target_spark_lake.table.partitioning import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-
 _INT = Scalar("int")
 _PROMOTED = {("int", "bigint"), ("float", "double")}
-
-
 _TYPES: dict[str, IcebergType] = {
     name: getattr(types, f"{each.iceberg}Type")() for name, each in SCALARS.items()
 }

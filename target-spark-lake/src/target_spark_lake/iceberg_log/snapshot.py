@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.table.table_record import TableRecord
 
-
 # Table properties: the columns' field ids when our files were written, and the last run that
 # changed the table. The latter only grows, so a publisher that was suspended through later runs and
 # its snapshot's expiry notices that.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from target_spark_lake.table.changes import StagedFile, TableChange
 
-
 FileBody = dict[str, Any]
 
 

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
+from target_spark_lake.config.batch_roots import BatchRoots
 from target_spark_lake.intake.batch_lines import json_lines
-from target_spark_lake.intake.batch_locations import (
+from target_spark_lake.intake.batch_message import (
+    JSONL,
+    BatchFile,
     BatchLocation,
     BatchLocations,
+    BatchMessage,
     remove_batch_files,
 )
-from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
-from target_spark_lake.intake.batch_roots import BatchRoots
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from target_spark_lake.stage.batch_judge import Way
     from target_spark_lake.stage.batch_plan import BatchPlan
     from target_spark_lake.stage.parquet_adoption import FoundFile
-    from target_spark_lake.validate.batch_rules import TypedRules
+    from target_spark_lake.validate.bulk_check import TypedRules
 
 logger = logging.getLogger("target-spark-lake")
 
@@ -127,7 +129,7 @@ class BatchFiles:
     ) -> Iterator[RecordLines]:
         if batch.format == JSONL:
             return json_lines(batch, file, location, self._most_mb)
-        from target_spark_lake.intake.parquet_lines import parquet_lines
+        from target_spark_lake.intake.batch_lines import parquet_lines
 
         sink = self._batches.sinks.get(batch.stream)
         return parquet_lines(batch, file, location, sink.schema.plain_texts if sink else ())

@@ -29,9 +29,8 @@ from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.program.progress import Progress
 from singer_spark.state.store import same_state
 from singer_spark.state.tap_failure import take_failure
-from target_spark_lake.commit.saving import Saving, state_to_save
-from target_spark_lake.commit.start_check import FIRST, RESUME, SAVED
-from target_spark_lake.commit.watermark import watermarks
+from target_spark_lake.commit.bookmarks import watermarks
+from target_spark_lake.commit.saved_state import FIRST, RESUME, SAVED, Saving, state_to_save
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage

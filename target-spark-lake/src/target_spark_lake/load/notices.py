@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from target_spark_lake.commit.bookmarks import unread_lags
 from target_spark_lake.commit.journal import reason_of
-from target_spark_lake.commit.watermark import unread_lags
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
 from target_spark_lake.error_codes import LakeCode
 

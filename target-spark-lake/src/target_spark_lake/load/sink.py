@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.core.lake_type import Struct
+    from target_spark_lake.commit.checkpoint_file import StagedStream
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.commit.staged_stream import StagedStream
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.intake.stream_schema import StreamSchema
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from target_spark_lake.stage.batch_plan import BatchPlan
     from target_spark_lake.table.changes import StagedBatch, StagedFile
     from target_spark_lake.table.table_record import TableRecord
-    from target_spark_lake.validate.batch_rules import TypedRules
+    from target_spark_lake.validate.bulk_check import TypedRules
     from target_spark_lake.validate.quarantine import Quarantine
     from target_spark_lake.validate.record_validator import RecordValidator
 
@@ -58,7 +58,7 @@ class ResolvedStream:
     @cached_property
     def rules(self) -> TypedRules | None:
         """Rules for the rows of a typed file; None if records must be checked one by one."""
-        from target_spark_lake.validate.batch_rules import typed_rules
+        from target_spark_lake.validate.bulk_check import typed_rules
 
         keys = self.schema.key_properties if self.schema.merges else ()
         texts = bool(self.validator.texts)

@@ -31,11 +31,9 @@ from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state
 from singer_spark.store.storage import Storage
-from target_spark_lake.commit.meltano_pipeline import pipeline_of, state_id_of
-from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.pipeline_run import change_state, open_run
 from target_spark_lake.commit.run_reports import entries, pipelines
-from target_spark_lake.commit.saving import cleared, merged_state
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.saved_state import cleared, merged_state, pipeline_of, state_id_of
 from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]

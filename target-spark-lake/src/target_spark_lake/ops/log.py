@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.pipeline_run import change_state
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,

@@ -13,10 +13,10 @@ from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.store.at_once import each
 from singer_spark.store.storage import Storage
+from target_spark_lake.commit.bookmarks import ended_early, watermarks
 from target_spark_lake.commit.journal import SUCCEEDED
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry
 from target_spark_lake.commit.run_reports import error_of, outcome_of, undecided
-from target_spark_lake.commit.watermark import ended_early, watermarks
 from target_spark_lake.layout import HISTORY, Layout
 from target_spark_lake.table.table_record import TableRecord
 

@@ -18,15 +18,15 @@ from target_spark_lake.commit.bookmarks import (
     key_of_column,
     key_of_type,
 )
-from target_spark_lake.commit.pipeline_run import PipelineRun
+from target_spark_lake.commit.pipeline_run import PipelineRun, change_state
 from target_spark_lake.commit.run_reports import entries
-from target_spark_lake.commit.saving import cleared
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.saved_state import cleared
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
 from target_spark_lake.table.table_record import records_of
 
 KEY, VALUE = "replication_key", "replication_key_value"
+JSON = dict[str, Any]
 
 
 def is_bookmark(entry: Any) -> bool:
@@ -100,9 +100,6 @@ def _known_streams(run: PipelineRun) -> str:
     tables = records_of(run.storage, run.layout.pipeline).values()
     known = sorted({*(bookmarks or {}), *(record.stream for record in tables)})
     return f" (streams of pipeline {run.layout.pipeline}: {', '.join(known)})" if known else ""
-
-
-JSON = dict[str, Any]
 
 
 def set_value(

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from singer_spark.core.lake_type import Struct
     from target_spark_lake.stage.staging_location import StagingLocation
 
-
 # How many files with copied row groups are open at once.
 MOST_OPEN = 64
 # How many bytes of rows are split into hive folders at once; the more, the fewer files.

@@ -16,7 +16,7 @@ from singer_spark.errors import ProtocolError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import is_stamped
 from target_spark_lake.table.table_index import leaf_indexes, open_batch_file, statistics_of
-from target_spark_lake.validate.batch_rules import dated
+from target_spark_lake.validate.bulk_check import dated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from singer_spark.core.lake_type import LakeType
     from singer_spark.store.storage import Storage
     from target_spark_lake.stage.batch_plan import BatchPlan
-    from target_spark_lake.validate.batch_rules import TypedRules
-    from target_spark_lake.validate.bulk_check import ValueCheck
+    from target_spark_lake.validate.bulk_check import TypedRules, ValueCheck
 
 # Codec names as in file names; no table file has another codec.
 _CODECS = {

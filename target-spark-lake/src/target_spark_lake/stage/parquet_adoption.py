@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.intake.batch_locations import BatchLocation
+    from target_spark_lake.intake.batch_message import BatchLocation
     from target_spark_lake.stage.batch_judge import Judgement
     from target_spark_lake.stage.batch_plan import BatchPlan
 

@@ -39,8 +39,6 @@ _WITHOUT_ZONE = r"([T ]\d\d:\d\d:\d\d(?:\.\d+)?)$"
 _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
 # Arrow may use an exponent for decimals with more digits after the point.
 _PLAIN_SCALE = 6
-
-
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _MOMENT = "%Y-%m-%dT%H:%M:%S"
 _CONTROL = [bytes([code]).decode() for code in range(32)]

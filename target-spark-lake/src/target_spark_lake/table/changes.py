@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from target_spark_lake.table.table_index import TableIndex
     from target_spark_lake.table.table_record import TableRecord
 
-
 # What a merge decides by: its staged rows have these even if the user wants no metadata columns.
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 # Only in staged rows whose file does not keep their order: the row's number in its batch.

@@ -30,8 +30,6 @@ TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")
 # The number of digits of an integer's greatest value.
 _DIGITS = {name: len(str(2 ** (8 * size - 1))) for name, size in INTEGERS.items()}
 _FLOATING = ("float", "double")
-
-
 JSON = dict[str, Any]
 # Levels of objects and arrays in a column; below them is JSON text. Arrow opens Parquet files with
 # 49 levels of arrays, or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of

@@ -52,12 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-
 # Row groups with fewer rows and bytes are decoded and written together with others, because each
 # merge may leave one.
 FEW_ROWS, FEW_BYTES = 20_000, 4 << 20
-
-
 # The size of a row group in Arrow's memory. A merge decodes and writes every row group with a
 # changed row, and copies the others, so a few adjacent changed rows cost one of these. Readers
 # still get runs of some hundred thousand rows.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
 
-
 # For these types Parquet keeps correct bounds in Spark's order; for floating-point numbers and
 # bytes it does not.
 Bound = int | str | Decimal | date | datetime

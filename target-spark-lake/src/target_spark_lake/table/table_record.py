@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
-
 APPEND_ONLY = "append-only"
 UPSERT = "upsert"
 OVERWRITE = "overwrite"

@@ -16,9 +16,13 @@ from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.text_columns import as_json
 from target_spark_lake.validate.draft7 import draft7
-from target_spark_lake.validate.lake_value import UnholdableError, lake_value
+from target_spark_lake.validate.lake_value import (
+    UnholdableError,
+    lake_value,
+    plain_numbers,
+    refuse_rounded,
+)
 from target_spark_lake.validate.patterns import SlowPatternError
-from target_spark_lake.validate.plain_numbers import plain_numbers, refuse_rounded
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

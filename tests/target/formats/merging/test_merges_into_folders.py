@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import RecordError
+from target.loading import Lake
 from target.table.hive_folders import (
     DATE,
     INT,
@@ -26,7 +27,6 @@ from target.table.hive_folders import (
     load,
     seen,
 )
-from target.loading import Lake
 from target_spark_lake.ops.spark_lake import command
 
 __all__ = ["lake"]
