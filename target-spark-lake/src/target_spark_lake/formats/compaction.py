@@ -15,7 +15,6 @@ from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import COMPACTED, Join, is_small, joined_paths
-from target_spark_lake.formats.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.table.changes import Commit, TableChange
 from target_spark_lake.table.table_record import DELTA, ICEBERG, TableRecord, records_of
 
@@ -81,13 +80,16 @@ def compact(
             prefix="compact-", dir=scratch_folder(), ignore_cleanup_errors=True
         ) as scratch,
     ):
-        changes = tuple(_change(run, settings, plan, Path(scratch)) for plan in plans)
+        changes = tuple(_compaction_of(run, settings, plan, Path(scratch)) for plan in plans)
         too_late_to_stop()
         run.commit(Commit(changes))
     return tuple(_compacted(plan, change) for plan, change in zip(plans, changes, strict=True))
 
 
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:
+    # It loads Arrow, which the other commands don't need.
+    from target_spark_lake.formats.table_joining import joins_of, reason_against
+
     records = records_of(run.storage, run.layout.pipeline)
     found = [
         (table, record) for table, record in records.items() if stream in (None, record.stream)
@@ -113,7 +115,11 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             yield _Plan(table, current, tuple(joins), tuple(files))
 
 
-def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path) -> TableChange:
+def _compaction_of(
+    run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path
+) -> TableChange:
+    from target_spark_lake.formats.table_joining import joined_files
+
     table, record, retire = plan.table, plan.record, joined_paths(plan.joins)
     logger.info("stream %s: %d file(s) of %s are joined", record.stream, len(retire), table)
     staged = joined_files(run, settings, table, record, plan.joins, scratch)

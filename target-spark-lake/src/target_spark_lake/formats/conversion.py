@@ -50,7 +50,7 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
             )
         earlier = FORMATS[: FORMATS.index(chosen)]
         changes = tuple(
-            _change(run, chosen, table, each)
+            _conversion_of(run, chosen, table, each)
             for table, each in records.items()
             if each.format in earlier
         )
@@ -62,7 +62,7 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
     return [change.table for change in changes]
 
 
-def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> TableChange:
+def _conversion_of(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> TableChange:
     # Checked like a new table of the format: no log may exist, and no name that its readers can't
     # open.
     converted = replace(record, format=chosen)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from singer_spark.core.lake_type import columns_to_text
 from target_spark_lake.layout import folder_name
 from target_spark_lake.table.changes import StagedFile, TableChange
-from target_spark_lake.table.lake_parquet import LakeFile
 from target_spark_lake.table.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ class TableWriter:
 
     def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
         """Stage a file without rows, since an empty table still has its columns."""
+        from target_spark_lake.table.lake_parquet import LakeFile
+
         local, partitioning = (
             self.scratch / f"empty-{folder_name(schema.stream)}.parquet",
             schema.partitioning,

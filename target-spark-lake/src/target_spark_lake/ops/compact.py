@@ -9,7 +9,7 @@ from typing import Any
 from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show, table_of
 
 
-def _run(chosen: Namespace) -> None:
+def _compact(chosen: Namespace) -> None:
     # Imported here, since it loads Arrow, which other commands don't need.
     from target_spark_lake.formats.compaction import compact
 
@@ -21,10 +21,10 @@ def _run(chosen: Namespace) -> None:
         "run_id": run.run_id if tables else None,
         "tables": tables,
     }
-    show(chosen, report, _table)
+    show(chosen, report, _compacted_table)
 
 
-def _table(report: JSON) -> Any:
+def _compacted_table(report: JSON) -> Any:
     if not report["tables"]:
         return "Nothing to do: no small files lie side by side."
     rows = [
@@ -42,6 +42,6 @@ COMPACT = Command(
     "compact",
     "fewer, larger files; no row and no state changes, readers are undisturbed",
     (f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders"),
-    _run,
+    _compact,
     lambda parser: parser.add_argument("--stream", help="only this stream's tables"),
 )

@@ -10,7 +10,7 @@ from target_spark_lake.ops.command import Command
 SHELLS = ("bash", "zsh", "tcsh")
 
 
-def _run(chosen: Namespace) -> None:
+def _complete(chosen: Namespace) -> None:
     import shtab
 
     _complete_files(chosen.parser, shtab.FILE)
@@ -32,7 +32,7 @@ COMPLETION = Command(
     "completion",
     "print a script that completes commands and flags in a shell",
     ("completion bash > ~/.local/share/bash-completion/completions/spark-lake",),
-    _run,
+    _complete,
     lambda parser: parser.add_argument("shell", choices=SHELLS),
     of_lake=False,
 )

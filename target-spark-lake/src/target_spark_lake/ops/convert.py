@@ -9,22 +9,22 @@ from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, show
 from target_spark_lake.table.table_record import FORMATS
 
 
-def _flags(parser: ArgumentParser) -> None:
+def _convert_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--stream", help="only this stream's tables")
     parser.add_argument("--format", choices=FORMATS[1:], required=True, help="the new format")
 
 
-def _run(chosen: Namespace) -> None:
+def _convert(chosen: Namespace) -> None:
     lake = Lake.of(chosen, has_run=True)
     made = convert(lake.open_run("convert"), chosen.format, chosen.stream)
     show(
         chosen,
         {"pipeline": lake.layout.pipeline, "format": chosen.format, "converted": made},
-        _text,
+        _converted_text,
     )
 
 
-def _text(report: JSON) -> str:
+def _converted_text(report: JSON) -> str:
     if not report["converted"]:
         return f"All of these tables are {report['format'].title()} tables already."
     name, tables = report["format"], ", ".join(report["converted"])
@@ -35,6 +35,6 @@ CONVERT = Command(
     "convert",
     "convert tables to another format in place",
     (f"convert --format delta {CONFIG} --stream public-orders",),
-    _run,
-    _flags,
+    _convert,
+    _convert_flags,
 )

@@ -88,7 +88,7 @@ def init(
         files=[tap_config, config, PROJECT],
         variables=list(new.variables),
         dry_run=f"{pipe} --dry-run",
-        run=_run(tap_config, config),
+        run=_run_command(tap_config, config),
         pipe=f"set -o pipefail; {pipe} | {TARGET} --config {quote(config)}",
         meltano=f"meltano run {entry.name}",
         crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log")
@@ -98,7 +98,7 @@ def init(
     )
 
 
-def _run(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
+def _run_command(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
     flags = [("--tap-config", tap_config, "tap.json"), ("--config", config, DEFAULT_CONFIG)]
     return " ".join(
         [
@@ -113,7 +113,7 @@ def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *,
 
     cron starts in another folder with hardly any variables set; a run reads `.env`.
     """
-    run = _run(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
+    run = _run_command(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
     line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"
     # cron takes a percent sign as the end of the line.
     return f"{new.cron} {line}".replace("%", "\\%")

@@ -25,7 +25,7 @@ SOURCE_MODULE = "tap_spark_jdbc.verify.log_removal"
 LOG_BASED = "LOG_BASED"
 
 
-def _drop(chosen: Namespace) -> None:
+def _drop_log(chosen: Namespace) -> None:
     lake = Lake.of(chosen)
     tap, from_environment = tap_config(chosen)
     removed: list[str] = []
@@ -41,7 +41,7 @@ def _drop(chosen: Namespace) -> None:
         return {**saved, "bookmarks": kept}
 
     change_state(lake.open_run("log drop"), without_log)
-    show(chosen, {"removed": removed}, lambda found: _text(found["removed"]))
+    show(chosen, {"removed": removed}, lambda found: _dropped_text(found["removed"]))
 
 
 def _removal() -> Any:
@@ -61,7 +61,7 @@ def _is_of_log(bookmark: object) -> bool:
     return isinstance(bookmark, dict) and bookmark.get("replication_method") == LOG_BASED
 
 
-def _text(removed: list[str]) -> str:
+def _dropped_text(removed: list[str]) -> str:
     gone = " and ".join(removed)
     return (
         f"Removed {gone}; the bookmarks of its streams, too."
@@ -75,6 +75,6 @@ LOG_DROP = Command(
     "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the "
     "pipeline is retired",
     (f"log drop {CONFIG} --tap-config tap.json",),
-    _drop,
+    _drop_log,
     add_tap_config,
 )

@@ -25,7 +25,7 @@ def _unlock_flags(parser: ArgumentParser) -> None:
     )
 
 
-def _run(chosen: Namespace) -> None:
+def _recover(chosen: Namespace) -> None:
     lake, abandoning = Lake.of(chosen), chosen.give_up_publishing
     ttl = lake.settings.lock_ttl_seconds
     done = free(
@@ -41,10 +41,10 @@ def _run(chosen: Namespace) -> None:
     if done.checkpoint is not None:
         report["can_continue"] = done.checkpoint.run_id
     newest = done.last.run_id if done.last else None
-    show(chosen, report, lambda shown: _text(shown) + _abandoned_text(shown, newest))
+    show(chosen, report, lambda shown: _recovered_text(shown) + _abandoned_text(shown, newest))
 
 
-def _text(report: JSON) -> str:
+def _recovered_text(report: JSON) -> str:
     finished = [f"finished run {report['finished']}"] if report["finished"] else []
     undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
     done = ", ".join([*finished, *undone]) or "nothing was left to do"
@@ -89,13 +89,13 @@ RECOVER = Command(
     "recover",
     "finish or undo what a dead run left",
     (f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}"),
-    _run,
+    _recover,
     _recover_flags,
 )
 UNLOCK = Command(
     "unlock",
     "free the pipeline from a dead holder, and finish or undo its run",
     (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
-    _run,
+    _recover,
     _unlock_flags,
 )

@@ -20,7 +20,7 @@ DEFAULT_AGE = "7d"
 LONGEST_AGE = timedelta(days=36_500)
 
 
-def _flags(parser: ArgumentParser) -> None:
+def _vacuum_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--older-than",
         default=DEFAULT_AGE,
@@ -31,7 +31,7 @@ def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only report what would be removed")
 
 
-def _run(chosen: Namespace) -> None:
+def _vacuum(chosen: Namespace) -> None:
     from target_spark_lake.formats.vacuum import to_vacuum, vacuum
 
     seconds = seconds_of(chosen.older_than)
@@ -47,10 +47,14 @@ def _run(chosen: Namespace) -> None:
         run = lake.open_run("vacuum")
         found = vacuum(run, lake.store, age)
         run_id = run.run_id if found.of_the_run else None
-    show(chosen, _report(lake.layout.pipeline, run_id, found, dry_run=chosen.dry_run), _text)
+    show(
+        chosen,
+        _vacuum_report(lake.layout.pipeline, run_id, found, dry_run=chosen.dry_run),
+        _vacuumed_text,
+    )
 
 
-def _report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_run: bool) -> JSON:
+def _vacuum_report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_run: bool) -> JSON:
     every = (*found.tables, found.rejected, found.journals, found.batches)
     report: JSON = {
         "pipeline": pipeline,
@@ -75,7 +79,7 @@ def _amounts(found: Unreferenced) -> JSON:
     return {"files": len(found.files), "bytes": found.bytes}
 
 
-def _text(report: JSON) -> Any:
+def _vacuumed_text(report: JSON) -> Any:
     kinds = {
         **report["tables"],
         **{kind: report[kind] for kind in ("rejected", "journals", "batches")},
@@ -96,6 +100,6 @@ VACUUM = Command(
     "vacuum",
     "remove what no kept version needs: replaced files, old rejected records, journals and batches",
     (f"vacuum {CONFIG} --dry-run", f"vacuum {CONFIG} --older-than 30d"),
-    _run,
-    _flags,
+    _vacuum,
+    _vacuum_flags,
 )

@@ -26,7 +26,7 @@ from target_spark_lake.ops.verify_report import KINDS, StreamReport, VerifyRepor
 SHOWN_KEYS = 10
 
 
-def _flags(parser: ArgumentParser) -> None:
+def _verify_flags(parser: ArgumentParser) -> None:
     add_tap_config(parser)
     parser.add_argument(
         "--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one"
@@ -39,7 +39,7 @@ def _flags(parser: ArgumentParser) -> None:
     )
 
 
-def _run(chosen: Namespace) -> int:
+def _verify(chosen: Namespace) -> int:
     # Imported here, since it loads Spark, which other commands don't need.
     from target_spark_lake.ops.verification import TapSide, repair, verify
 
@@ -64,11 +64,11 @@ def _run(chosen: Namespace) -> int:
             tap,
             stream=chosen.stream,
         )
-    show(chosen, report.to_json() if chosen.json else report, _table)
+    show(chosen, report.to_json() if chosen.json else report, _verified_table)
     return 0 if report.agrees else 1
 
 
-def _table(report: VerifyReport) -> Any:
+def _verified_table(report: VerifyReport) -> Any:
     counts = ("source_rows", "lake_rows", *KINDS, "not_compared")
     numbers = [name.replace("_", " ") for name in counts]
     rows = [
@@ -119,6 +119,6 @@ VERIFY = Command(
         f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
         f"verify {CONFIG} --tap-config tap.json --repair",
     ),
-    _run,
-    _flags,
+    _verify,
+    _verify_flags,
 )
