@@ -17,7 +17,7 @@ from tap_spark_jdbc.tap import TapSparkJdbc
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.lake_rows import committed_table
+from target_spark_lake.ops.compared_rows import committed_table
 from target_spark_lake.ops.summing import value_text
 from target_spark_lake.table.arrow_columns import json_values
 

@@ -38,7 +38,7 @@ from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.stage.lake_session import start_session
+from target_spark_lake.stage.stager import start_session
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines

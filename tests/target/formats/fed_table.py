@@ -20,7 +20,7 @@ from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.formats import compaction_plan
-from target_spark_lake.formats.auto_compaction import AutoCompaction
+from target_spark_lake.formats.table_joining import AutoCompaction
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
 from target_spark_lake.table.table_record import DELTA, ICEBERG, PARQUET, TableRecord

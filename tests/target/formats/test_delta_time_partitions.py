@@ -19,7 +19,7 @@ from target.loading import JSON, Lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.delta_log.snapshot import log_file
-from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.formats.maintenance import CompactedTable, compact
 from target_spark_lake.layout import Layout
 
 __all__ = ["lake"]

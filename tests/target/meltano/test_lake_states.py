@@ -27,8 +27,12 @@ from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import change_state, open_run
 from target_spark_lake.commit.saved_state import pipeline_of, state_id_of
 from target_spark_lake.layout import Layout
-from target_spark_lake.meltano.lake_backend import LakeStateBackend
-from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
+from target_spark_lake.meltano.lake_backend import (
+    SCHEMES,
+    LakeStateBackend,
+    LakeStateError,
+    LakeStateStoreManager,
+)
 
 JSON = dict[str, Any]
 STATE_ID = "dev:tap-a-to-target-b"

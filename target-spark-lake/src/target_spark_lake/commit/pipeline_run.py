@@ -117,7 +117,7 @@ class PipelineRun:
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuse a run that started from another state than the committed one
-        (`state.start_check`).
+        (`saved_state.check_start`).
         """
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 

@@ -24,7 +24,7 @@ from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import folder_name
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
 from target_spark_lake.table.arrow_columns import fitted
 from target_spark_lake.table.changes import StagedFile
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from singer_spark.core.lake_type import Struct
-    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.formats.stream_load import TableWriter
     from target_spark_lake.intake.stream_schema import StreamSchema
 
 logger = logging.getLogger("target-spark-lake")

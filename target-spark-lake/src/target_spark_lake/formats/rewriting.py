@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import Struct
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
-from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.conflicts import key_codes
+from target_spark_lake.formats.row_ids import ArrowRows
 from target_spark_lake.formats.rules import (
     DELETE,
     FILL,
@@ -32,7 +32,7 @@ from target_spark_lake.formats.rules import (
     VERDICT,
 )
 from target_spark_lake.stage.arrow_staging import stage_rows
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.lake_parquet import StoredGroup
 from target_spark_lake.table.partitioning import folder_values
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.formats.numbered_files import NumberedFile
+    from target_spark_lake.formats.row_ids import NumberedFile
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.partitioning import Partitioning
 

@@ -22,7 +22,6 @@ from singer_spark.core.metadata_columns import DELETED_AT
 from singer_spark.engine.lake_columns import spark_columns
 from singer_spark.engine.python_tasks import send_along
 from singer_spark.engine.spark_versions import repartitioned, sent_rows
-from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.conflicts import (
     PRESENT,
     RUN,
@@ -32,8 +31,8 @@ from target_spark_lake.formats.conflicts import (
     key_names,
     resolve,
 )
-from target_spark_lake.formats.numbered_files import divided
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
+from target_spark_lake.formats.row_ids import ArrowRows, divided
 from target_spark_lake.formats.rules import (
     DELETED,
     DELETED_AT_COLUMN,
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
     from singer_spark.store.storage import Storage
     from target_spark_lake.formats.merge_engine import Conflict
-    from target_spark_lake.formats.numbered_files import NumberedFile
+    from target_spark_lake.formats.row_ids import NumberedFile
     from target_spark_lake.formats.rules import MergeRules
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.table_index import FileStatistics

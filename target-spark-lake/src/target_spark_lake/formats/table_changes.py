@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.stream_load import StreamLoad
-    from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.table.changes import StagedFile, TableChange
+    from target_spark_lake.formats.stream_load import StreamLoad, TableWriter
+    from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table_log import TableLog
 
     KeepsFiles = Callable[[Struct, Struct], bool]
-
 
 logger = logging.getLogger("target-spark-lake")
 

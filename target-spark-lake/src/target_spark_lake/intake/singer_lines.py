@@ -25,7 +25,7 @@ import orjson
 from singer_sdk.singerlib.encoding.base import GenericSingerReader
 
 from singer_spark.core.exact_json import state_from_json
-from singer_spark.errors import ProtocolError
+from singer_spark.errors import ProtocolError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 
 RECORD, STATE = "RECORD", "STATE"
@@ -48,6 +48,12 @@ logger = logging.getLogger("target-spark-lake")
 
 class DeadTapError(ProtocolError):
     """The input ended where no living tap would end it."""
+
+
+class EmptyInputError(SingerSparkError):
+    """The tap sent nothing at all; its own log says why, so this is not an error of the target's
+    own.
+    """
 
 
 @dataclass(frozen=True)

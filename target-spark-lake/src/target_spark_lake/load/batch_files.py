@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.stage.batch_judge import Way
     from target_spark_lake.stage.batch_plan import BatchPlan
-    from target_spark_lake.stage.parquet_adoption import FoundFile
+    from target_spark_lake.stage.parquet_adoption import FoundFile, Way
     from target_spark_lake.validate.bulk_check import TypedRules
 
 logger = logging.getLogger("target-spark-lake")
@@ -82,7 +81,7 @@ class BatchFiles:
         if batch.format == JSONL:
             yield from self.lines(batch)
             return
-        from target_spark_lake.stage.batch_judge import Way
+        from target_spark_lake.stage.parquet_adoption import Way
 
         assert sink.resolved is not None
         rules, plan = sink.resolved.rules, sink.resolved.plan()
@@ -137,8 +136,7 @@ class BatchFiles:
     def _look(
         self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile
     ) -> FoundFile:
-        from target_spark_lake.stage.batch_judge import judge
-        from target_spark_lake.stage.parquet_adoption import FoundFile
+        from target_spark_lake.stage.parquet_adoption import FoundFile, judge
 
         location = self._find(stream, file)
         judgement = judge(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from target_spark_lake.commit.checkpoint_file import StagedStream
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.load.staging_pool import StagingJob
+    from target_spark_lake.load.sink import StagingJob
 
 # Where batches are cut at STATE messages, one may grow to this many times its size until a STATE
 # comes.

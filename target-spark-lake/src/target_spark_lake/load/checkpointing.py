@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.load.batches import Batches
-    from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.load.staging_pool import StagingPool
+    from target_spark_lake.load.sink import StagingPool, StreamSink
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")

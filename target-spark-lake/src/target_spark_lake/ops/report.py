@@ -19,12 +19,15 @@ from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.run_reports import RUNNING, pipelines
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.charts import Chart, Measure, Spans, draw
 from target_spark_lake.ops.command import CONFIG, Command, Lake, report_problems, show
 from target_spark_lake.ops.run_history import (
     Amounts,
+    Chart,
+    Measure,
     PastRun,
     PipelineHistory,
+    Spans,
+    draw,
     read_history,
     stored_rows,
     total,

@@ -30,9 +30,8 @@ from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.compared_columns import compared_columns
+from target_spark_lake.ops.compared_rows import LakeTable, committed_table, compared_columns
 from target_spark_lake.ops.comparison import Comparison, Found
-from target_spark_lake.ops.lake_rows import LakeTable, committed_table
 from target_spark_lake.ops.repair import Repair, repairable
 from target_spark_lake.ops.summing import in_part, summed
 from target_spark_lake.ops.verify_report import StreamReport, VerifyReport

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.core.lake_type import Struct
-    from target_spark_lake.stage.staging_location import StagingLocation
+    from target_spark_lake.stage.batch_plan import StagingLocation
 
 # How many files with copied row groups are open at once.
 MOST_OPEN = 64

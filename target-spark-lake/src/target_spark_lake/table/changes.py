@@ -114,7 +114,7 @@ class StagedFile:
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
         positioned: Whether its rows are out of order and carry their position
-            (`staged_metadata.POSITION`), which no
+            (`POSITION`), which no
             reader may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.

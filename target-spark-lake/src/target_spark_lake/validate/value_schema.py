@@ -24,7 +24,7 @@ JSON = dict[str, Any]
 
 FLOATING = ("REAL", "DOUBLE PRECISION")
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
-# Keywords that only jsonschema decides, except those covered by `limits`.
+# Keywords that only jsonschema decides, except those covered by limits.
 ASSERTIONS = frozenset(
     {
         *(
