@@ -22,7 +22,7 @@ from target_spark_lake.load.stream_resolution import resolve
 from target_spark_lake.table.declared_columns import declared_types
 from target_spark_lake.table.evolution import EvolutionRules
 from target_spark_lake.table.table_record import APPEND_ONLY
-from target_spark_lake.validate.quarantine import Quarantine
+from target_spark_lake.validate.record_validator import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -32,7 +32,7 @@ from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.intake.stream_schema import load_method_of
 from target_spark_lake.table.changes import StagedFile, TableChange
 from target_spark_lake.table.table_record import APPEND_ONLY
-from target_spark_lake.validate.quarantine import STAGED_NAME, one_file
+from target_spark_lake.validate.record_validator import STAGED_NAME, one_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from target_spark_lake.table.changes import StagedBatch, StagedFile
     from target_spark_lake.table.table_record import TableRecord
     from target_spark_lake.validate.bulk_check import TypedRules
-    from target_spark_lake.validate.quarantine import Quarantine
-    from target_spark_lake.validate.record_validator import RecordValidator
+    from target_spark_lake.validate.record_validator import Quarantine, RecordValidator
 
 WORKERS = 2
 # Together with running jobs they bound the disk space of the spool.

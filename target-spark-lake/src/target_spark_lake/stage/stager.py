@@ -25,8 +25,7 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.changes import StagedBatch, StagedFile
-from target_spark_lake.validate.quarantine import RejectedRecords
-from target_spark_lake.validate.record_validator import InvalidRecordError
+from target_spark_lake.validate.record_validator import InvalidRecordError, RejectedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.intake.spool import SpooledBatch
     from target_spark_lake.stage.batch_plan import BatchPlan
-    from target_spark_lake.validate.quarantine import Quarantine
-    from target_spark_lake.validate.record_validator import RecordValidator
+    from target_spark_lake.validate.record_validator import Quarantine, RecordValidator
 
     # Takes an invalid line: its number among the lines judged, the line, and what is wrong with it.
     Rejection = Callable[[int, bytes, InvalidRecordError], None]
