@@ -121,7 +121,7 @@ TARGET_FAULTS = (
     ),
     Fault(
         "a silent holder on another machine lives for ever",
-        "target:commit/lock_entry.py",
+        "target:commit/lock.py",
         "silence <= timedelta(seconds=self.ttl_seconds)",
         "True",
         LOCK,

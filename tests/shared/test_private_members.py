@@ -45,7 +45,7 @@ DOCUMENTED = {"os._exit", "sys._getframe", "import _thread"}
 # These it does not: each where it is used, and only there.
 OF_PYTHON = {
     "python_tasks.py": {"dataclasses._FIELD"},
-    "completion.py": {"from argparse import _SubParsersAction", "parser._actions"},
+    "spark_lake.py": {"from argparse import _SubParsersAction", "parser._actions"},
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 # Functions that take a member's name as text.
