@@ -136,7 +136,7 @@ TARGET_FAULTS = (
     Fault(
         "a run that only slept commits after it was taken for dead",
         "target:commit/recovery.py",
-        "    if not decide(storage, layout, body):\n        return False\n",
+        "    if not journal.decide(storage, layout, body):\n        return False\n",
         "",
         (
             "tests/faults/rivals/test_rivals.py",
