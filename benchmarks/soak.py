@@ -49,7 +49,7 @@ from singer_spark.store.storage import Storage
 from target.loading import record, schema, to_bytes
 from target_spark_lake import target as target_module
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.formats.vacuum import vacuum
+from target_spark_lake.formats.maintenance import vacuum
 from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]

@@ -15,11 +15,11 @@ from singer_spark.store.storage import Storage
 from tap_spark_jdbc.plan.stream_sql import StreamSql
 from tap_spark_jdbc.source_view import ChecksumSql, unsummed
 from tap_spark_jdbc.tap import TapSparkJdbc
-from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.lake_rows import committed_table
+from target_spark_lake.ops.compared_rows import committed_table
 from target_spark_lake.ops.summing import value_text
+from target_spark_lake.table.arrow_columns import json_values
 
 
 @dataclass(frozen=True)

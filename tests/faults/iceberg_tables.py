@@ -36,10 +36,10 @@ from singer_spark.state.run_log import last_committed
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+from target_spark_lake.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.iceberg_log.producer import RunSnapshot
+from target_spark_lake.layout import IcebergCatalog
 from target_spark_lake.table.changes import StagedFile, TableChange
-from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
-from target_spark_lake.table_logs.iceberg_log.producer import RunSnapshot
 
 BETWEEN_LOOKS = 0.1
 CALLS = ("load_table", "commit_table")

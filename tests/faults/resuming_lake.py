@@ -15,8 +15,8 @@ from singer_spark.state.checkpoint import Checkpoint, read_checkpoint
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.store import BucketState, committed_state
 from singer_spark.store.storage import Storage
+from target_spark_lake.commit.checkpoint_file import StagedStream
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.commit.staged_stream import StagedStream
 from target_spark_lake.load.checkpointing import adopt
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
 

@@ -27,7 +27,7 @@ from singer_spark.store import storage
 from singer_spark.store.local_files import LocalFiles
 from target_spark_lake import __main__ as target
 from target_spark_lake import target as command  # noqa: F401
-from target_spark_lake.intake import line_reader  # noqa: F401
+from target_spark_lake.intake import singer_lines  # noqa: F401
 from target_spark_lake.stage import arrow_staging, line_rows, stager  # noqa: F401
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})

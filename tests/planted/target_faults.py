@@ -121,7 +121,7 @@ TARGET_FAULTS = (
     ),
     Fault(
         "a silent holder on another machine lives for ever",
-        "target:commit/lock_entry.py",
+        "target:commit/lock.py",
         "silence <= timedelta(seconds=self.ttl_seconds)",
         "True",
         LOCK,
@@ -136,7 +136,7 @@ TARGET_FAULTS = (
     Fault(
         "a run that only slept commits after it was taken for dead",
         "target:commit/recovery.py",
-        "    if not decide(storage, layout, body):\n        return False\n",
+        "    if not journal.decide(storage, layout, body):\n        return False\n",
         "",
         (
             "tests/faults/rivals/test_rivals.py",

@@ -19,7 +19,7 @@ import pytest
 from singer_spark.engine import spark_versions
 from singer_spark.program import singer_sdk_hooks
 from tap_spark_jdbc.binlog import dump
-from target_spark_lake.table_logs.iceberg_log import producer
+from target_spark_lake.iceberg_log import producer
 
 ROOT = Path(__file__).parents[2]
 SOURCES = tuple(
@@ -45,7 +45,7 @@ DOCUMENTED = {"os._exit", "sys._getframe", "import _thread"}
 # These it does not: each where it is used, and only there.
 OF_PYTHON = {
     "python_tasks.py": {"dataclasses._FIELD"},
-    "completion.py": {"from argparse import _SubParsersAction", "parser._actions"},
+    "spark_lake.py": {"from argparse import _SubParsersAction", "parser._actions"},
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 # Functions that take a member's name as text.

@@ -10,8 +10,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from target.loading import Lake, reader
+from target_spark_lake.delta_log.snapshot import log_file
 from target_spark_lake.ops import spark_lake
-from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 
 class DeltaLake(Lake):

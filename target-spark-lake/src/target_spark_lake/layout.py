@@ -1,15 +1,17 @@
-"""Paths within a bucket, relative to it, in POSIX spelling."""
+"""Where things are in a bucket: paths relative to it, in POSIX spelling, and the catalog of its
+Iceberg tables, which is read from the settings without loading PyIceberg.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state.store import state_path
-from target_spark_lake.config.config_schema import CODECS, data_root_problems
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog
 from target_spark_lake.error_codes import LakeCode
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
@@ -22,6 +24,68 @@ TABLES = f"{LAKE_FOLDER}/tables"
 HISTORY = "__history"
 # Subfolder of a stream's staging for files joined from others.
 JOINED = "compacted"
+# A file system takes 255 bytes; the longest suffix of a file named after a stream is `.jsonl`.
+LONGEST_NAME = 240
+CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
+_DEFAULT_CATALOG = "lake"
+_CATALOG_KINDS = ("sql", "rest", "glue", "hive")
+# Properties that, besides the address, distinguish catalogs of one type.
+_WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
+
+
+@dataclass(frozen=True)
+class IcebergCatalog:
+    """The settings `catalog` and `namespace`.
+
+    Attributes:
+        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the
+            bucket.
+        namespace: Namespace of all tables, levels separated by dots; None to derive it from each
+            table's folder.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    namespace: str | None = None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, Any] | None, namespace: str | None) -> IcebergCatalog:
+        """Read the two settings."""
+        found = {
+            name: _spelled(value) for name, value in (properties or {}).items() if value is not None
+        }
+        return cls(found, namespace)
+
+    @property
+    def name(self) -> str:
+        """The catalog's name, which a SQL catalog stores with each table."""
+        return self.properties.get("name") or _DEFAULT_CATALOG
+
+    def identifier(self, table: str) -> tuple[str, ...]:
+        """Namespace and name of the table stored in a folder."""
+        *above, name = table.split("/")
+        levels = self.namespace.split(".") if self.namespace else above
+        return (*(levels or [_DEFAULT_CATALOG]), name)
+
+    def registered(self, table: str, *, is_new: bool = False) -> str:
+        """The table's identifier and catalog for messages, without secrets.
+
+        For a new table the catalog's address is included, since nothing else distinguishes it from
+        others.
+        """
+        kind = self.properties.get("type", "")
+        where = f" of type {kind}" if kind else ""
+        if is_new and self.properties:
+            scheme, _, rest = self.properties.get("uri", "").partition("?")[0].rpartition("://")
+            host, slash, path = rest.partition("/")
+            uri = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else ""
+            named = (uri, *(self.properties.get(name, "") for name in _WHICH.get(kind, ())))
+            where += f" ({' '.join(filter(None, named))})" if any(named) else ""
+        return f"{'.'.join(self.identifier(table))} in catalog {self.name}{where}"
+
+
+def _spelled(value: Any) -> str:
+    """The value in the spelling that PyIceberg expects."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
@@ -185,3 +249,55 @@ def written_by(path: str) -> str:
 def _check_root(path: str) -> None:
     for problem in data_root_problems(path):
         raise ConfigurationError(LakeCode.TABLE_NAME, problem)
+
+
+def data_root_problems(path: object) -> list[str]:
+    """Problems of the data root or of a stream's own path; none for a value that is not a text,
+    which is reported elsewhere.
+    """
+    parts = path.strip("/").split("/") if isinstance(path, str) else [""]
+    if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
+        return []
+    return [
+        f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}, named without "
+        "'.', '..' and '//'"
+    ]
+
+
+def pipeline_problems(name: object, *, local: bool) -> list[str]:
+    """Problems of the pipeline's name; in a `local` bucket, a file system accepts no longer name
+    for its folders.
+    """
+    size = len(folder_name(name)) if isinstance(name, str) and local else 0
+    if size <= LONGEST_NAME:
+        return []
+    return [
+        f"pipeline: its folders' names would have {size} bytes (letters outside of ASCII count "
+        f"several times), and a file system takes {LONGEST_NAME} here; use a shorter name"
+    ]
+
+
+def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
+    """Problems of these settings taken alone; `local`: whether the bucket is a directory."""
+    properties, namespace, problems = given.get("catalog"), given.get("namespace"), []
+    if given.get("format") != "iceberg":
+        return []
+    if not properties and not local:
+        problems.append(
+            "catalog: is required for format iceberg where the bucket is not a directory, such as "
+            '{"type": "sql", "uri": "postgresql+psycopg://…"}, or of type rest, glue, hive'
+        )
+    if isinstance(properties, Mapping) and properties:
+        kind = properties.get("type")
+        if kind not in _CATALOG_KINDS and not properties.get("py-catalog-impl"):
+            problems.append(f"catalog.type: is {kind!r}, use {', '.join(_CATALOG_KINDS)}")
+        if kind in ("sql", "rest", "hive") and not properties.get("uri"):
+            problems.append(f"catalog.uri: is required for a catalog of type {kind}")
+    if isinstance(namespace, str) and not all(level.strip() for level in namespace.split(".")):
+        problems.append(f"namespace: {namespace!r} has a level without a name")
+    return problems
+
+
+def is_directory(bucket: str) -> bool:
+    """Whether a bucket is a local directory."""
+    return "://" not in bucket or bucket.startswith(("file:", "local:"))

@@ -24,20 +24,21 @@ from singer_spark.program.progress import Progress
 from singer_spark.program.singer_sdk_hooks import HookedTarget
 from singer_spark.state.backend import open_state_store
 from singer_spark.store.storage import Storage
-from target_spark_lake.commit.meltano_pipeline import (
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.saved_state import (
     location_of_another,
     parent_arguments,
     pipeline_under_meltano,
+    refreshes_under_meltano,
+    saving_under_meltano,
 )
-from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.saving import refreshes_under_meltano, saving_under_meltano
 from target_spark_lake.config.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
-from target_spark_lake.intake.line_reader import LineReader
+from target_spark_lake.intake.singer_lines import LineReader
 from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.stage.lake_session import start_session
+from target_spark_lake.stage.stager import start_session
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.singer_lines import RecordLines

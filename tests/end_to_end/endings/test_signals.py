@@ -22,8 +22,7 @@ from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.wire import relayed
 from singer_spark.store.storage import Storage
-from target_spark_lake.commit.lock import take_lock
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry, take_lock
 from target_spark_lake.layout import Layout
 
 TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"

@@ -16,7 +16,7 @@ from singer_spark.core.schema_mapping import lake_type, property_schema
 from singer_spark.core.sql_type import SqlType
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
-from target_spark_lake.columns.declared_columns import declared_types
+from target_spark_lake.table.declared_columns import declared_types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

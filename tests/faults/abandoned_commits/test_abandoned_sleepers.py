@@ -29,7 +29,7 @@ from faults.storage.test_delta_faults import (
 from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+from target_spark_lake.layout import IcebergCatalog
 
 
 def lose_and_give_up(lake: TwoTables) -> None:

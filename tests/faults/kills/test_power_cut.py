@@ -19,10 +19,10 @@ from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import last_committed
 from singer_spark.store.storage import SCRATCH
 from target.increment import increment, lake_with_two_rows
+from target_spark_lake.commit.checkpoint_file import staged_files
 from target_spark_lake.commit.journal import Plan
-from target_spark_lake.commit.staged_stream import staged_files
-from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
-from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.delta_log.log_publish import write_checkpoint
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from singer_spark.errors import StorageError
 from target.delta_lake import DeltaLake
 from target.formats.foreign_schemas import not_null, rewrite_schema
 from target.loading import record, schema
-from target_spark_lake.table_logs.delta_log import delta_tables, log_publish
+from target_spark_lake.delta_log import delta_tables, log_publish
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -23,7 +23,7 @@ from singer_spark.core.identity import Process
 from singer_spark.errors import UnpublishableError
 from singer_spark.state.run_log import RunEntry, last_committed
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.table_logs.iceberg_log.expiry import forget, unreferenced
+from target_spark_lake.iceberg_log.history import forget, unreferenced
 
 SNAPSHOTS, CREATES = frozenset({"commit_table"}), frozenset({"create"})
 

@@ -18,8 +18,7 @@ from faults.rivals.test_rivals import ELSEWHERE, expire
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process, state_of
 from singer_spark.errors import LockedError
 from singer_spark.state.run_log import encode
-from target_spark_lake.commit.lock import take_lock
-from target_spark_lake.commit.lock_entry import LockEntry, entry_path
+from target_spark_lake.commit.lock import LockEntry, entry_path, take_lock
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.table.changes import Commit
 

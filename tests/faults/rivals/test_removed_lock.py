@@ -10,7 +10,7 @@ import pytest
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, state_of
 from singer_spark.errors import LockedError
 from singer_spark.state.run_log import run_ids
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.table.changes import Commit
 

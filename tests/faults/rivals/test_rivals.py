@@ -17,7 +17,7 @@ from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError, StorageError
 from singer_spark.state.run_log import encode
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.table.changes import Commit
 

@@ -18,7 +18,7 @@ from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.errors import LockedError, SingerSparkError
 from singer_spark.state.run_log import encode
-from target_spark_lake.commit.lock_entry import entry_path, newest_entry
+from target_spark_lake.commit.lock import entry_path, newest_entry
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
 Store = S3 | GoogleStore | AzureStore

@@ -18,7 +18,7 @@ from singer_spark.core.identity import Process
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.formats.maintenance import CompactedTable, compact
 from target_spark_lake.table.changes import TableChange
 
 RUNS = 3

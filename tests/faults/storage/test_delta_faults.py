@@ -24,13 +24,12 @@ from singer_spark.errors import StorageError
 from singer_spark.state.run_log import last_committed
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.config.config_schema import DELTA
-from target_spark_lake.formats import conversion
+from target_spark_lake.delta_log import log_publish
+from target_spark_lake.delta_log.files import delta_change
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.formats import maintenance
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
-from target_spark_lake.table.table_record import TableRecord
-from target_spark_lake.table_logs.delta_log import log_publish
-from target_spark_lake.table_logs.delta_log.files import delta_change
-from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.table.table_record import DELTA, TableRecord
 
 pytestmark = pytest.mark.slow
 
@@ -263,7 +262,7 @@ def test_fault_in_conversion_leaves_one_format(tmp_path: Path, dead: Process, fa
         run = open_run(
             lake.storage(wrap), LAYOUT, lock_ttl_seconds=NO_BEATS, process=owner, command="convert"
         )
-        conversion.convert(run, DELTA, None)
+        maintenance.convert(run, DELTA, None)
 
     first = TwoTables(tmp_path / "first", "parquet")
     first.sync()

@@ -29,9 +29,8 @@ from singer_spark.errors import SingerSparkError
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats import conversion
-from target_spark_lake.formats.compaction import compact
-from target_spark_lake.formats.vacuum import vacuum
+from target_spark_lake.formats import maintenance
+from target_spark_lake.formats.maintenance import compact, vacuum
 
 pytestmark = pytest.mark.slow
 
@@ -183,7 +182,7 @@ def test_catalog_fault_in_conversion_leaves_one_format(
         run = open_run(
             lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert"
         )
-        return conversion.convert(run, "iceberg", None)
+        return maintenance.convert(run, "iceberg", None)
 
     lake = TwoIcebergTables(tmp_path / "lake", kind)
     lake.sync()

@@ -18,7 +18,7 @@ from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
-from target_spark_lake.validate.quarantine import one_file
+from target_spark_lake.validate.record_validator import one_file
 
 TABLE = LAYOUT.table("s")
 

@@ -21,7 +21,7 @@ from singer_spark.state.run_log import run_ids
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.recovery import free
-from target_spark_lake.formats.vacuum import Vacuumed, vacuum
+from target_spark_lake.formats.maintenance import Vacuumed, vacuum
 
 RUNS = 4
 

@@ -10,7 +10,7 @@ import pytest
 from faults.small_lake import dead_process
 from singer_spark.core import identity
 from singer_spark.core.identity import Process
-from target_spark_lake.commit.lock_entry import LockEntry
+from target_spark_lake.commit.lock import LockEntry
 
 RUN_ID = "20260101T000000000000Z-00000000"
 TTL_SECONDS = 60

@@ -18,8 +18,7 @@ from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.store.storage import Storage
-from target_spark_lake.commit.lock import next_run_id, take_lock
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry, next_run_id, take_lock
 from target_spark_lake.layout import Layout
 
 LAYOUT = Layout("p")

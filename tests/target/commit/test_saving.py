@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from target.loading import Lake, record, schema, state
-from target_spark_lake.commit.saving import Saving, saving_under_meltano, state_to_save
+from target_spark_lake.commit.saved_state import Saving, saving_under_meltano, state_to_save
 
 RUN = {"MELTANO_LOADER_NAME": "target-spark-lake"}
 

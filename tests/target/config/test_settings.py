@@ -11,7 +11,7 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import PluginCapabilities, TargetCapabilities
 
 from singer_spark.errors import ConfigurationError, redact
-from target_spark_lake.commit.meltano_pipeline import pipeline_under_meltano
+from target_spark_lake.commit.saved_state import pipeline_under_meltano
 from target_spark_lake.config.settings import OF_THE_SDK, PROPERTIES, TargetSettings
 
 LEAST = {"bucket": "lake", "pipeline": "p"}

@@ -18,13 +18,12 @@ from faults.small_lake import NO_BEATS, ids_as_received
 from singer_spark.core.identity import Process
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.formats import compaction_plan
-from target_spark_lake.formats.auto_compaction import AutoCompaction
+from target_spark_lake.formats.table_joining import AutoCompaction
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
-from target_spark_lake.table.table_record import TableRecord
+from target_spark_lake.table.table_record import DELTA, ICEBERG, PARQUET, TableRecord
 
 LAYOUT = Layout("test")
 TABLE = "raw/s"

@@ -9,7 +9,7 @@ from deltalake import Field
 from deltalake.schema import PrimitiveType
 
 from target.delta_lake import DeltaLake
-from target_spark_lake.table_logs.delta_log.snapshot import log_file
+from target_spark_lake.delta_log.snapshot import log_file
 
 
 def give_column(lake: DeltaLake, kind: str = "string") -> None:

@@ -18,9 +18,8 @@ from servers.s3 import S3
 from singer_spark.store.files import FileInfo
 from target.formats.fed_table import TABLE, Fed, few
 from target.loading import Lake, record, schema
-from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats import auto_compaction, compaction_plan
+from target_spark_lake.formats import compaction_plan, table_joining
 from target_spark_lake.formats.compaction_plan import (
     MANY,
     SMALL,
@@ -29,6 +28,7 @@ from target_spark_lake.formats.compaction_plan import (
     planned_joins,
 )
 from target_spark_lake.ops.spark_lake import command
+from target_spark_lake.table.table_record import DELTA, ICEBERG, PARQUET
 
 __all__ = ["few"]
 
@@ -126,7 +126,7 @@ def test_limited_join_takes_the_oldest_files_first(
         lake.sync()
     before = lake.paths()
     largest = max(lake.storage().size(path) or 0 for path in before)
-    monkeypatch.setattr(auto_compaction, "MOST_BYTES", 3 * largest)
+    monkeypatch.setattr(table_joining, "MOST_BYTES", 3 * largest)
     lake.sync()
     assert lake.ids() == list(range(1, few + 3))
     # Of three one, and the run's own.

@@ -20,7 +20,7 @@ from target.plain_readers import seen_by_all
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.formats import table_joining
-from target_spark_lake.formats.compaction import compact
+from target_spark_lake.formats.maintenance import compact
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.spark_lake import command
 

@@ -18,7 +18,7 @@ from singer_spark.errors import LockedError
 from singer_spark.state.run_log import run_ids
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats.compaction import compact
+from target_spark_lake.formats.maintenance import compact
 from target_spark_lake.ops.spark_lake import command
 
 

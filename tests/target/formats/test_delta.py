@@ -19,8 +19,8 @@ from singer_spark.errors import ConfigurationError, SchemaError, StorageError
 from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake, actions, convert
 from target.loading import Lake, record, schema, state
-from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
-from target_spark_lake.table_logs.delta_log.snapshot import log_file
+from target_spark_lake.delta_log.log_publish import write_checkpoint
+from target_spark_lake.delta_log.snapshot import log_file
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -26,12 +26,12 @@ from singer_spark.store.files import FileInfo
 from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
+from target_spark_lake.delta_log.snapshot import log_file
 from target_spark_lake.formats.compaction_plan import planned_joins
 from target_spark_lake.formats.table_joining import FileJoiner
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops import spark_lake
 from target_spark_lake.table.table_record import read_record, write_record
-from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -20,10 +20,10 @@ from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.formats.foreign_schemas import fields, give_column, not_null, rewrite_schema
 from target.loading import record, schema
-from target_spark_lake.table_logs.delta_log.delta_tables import take_back
-from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
-from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
-from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, read_snapshot
+from target_spark_lake.delta_log.delta_tables import take_back
+from target_spark_lake.delta_log.log_entry import DeltaCommit
+from target_spark_lake.delta_log.log_publish import write_checkpoint
+from target_spark_lake.delta_log.snapshot import AddedFile, read_snapshot
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -265,9 +265,7 @@ def test_delta_panic_after_commit_is_a_warning(
     lake.load(items(), item(1, "a"))
     storage = Storage(str(lake.folder))
     monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
-    monkeypatch.setattr(
-        "target_spark_lake.table_logs.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1
-    )
+    monkeypatch.setattr("target_spark_lake.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1)
     lake.load(items(), item(2, "b"))
     assert "No checkpoint of Delta table raw/s was written" in caplog.text
     assert lake.rows("s", "id") == [(1,), (2,)]

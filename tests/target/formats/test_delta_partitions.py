@@ -32,11 +32,11 @@ from target.formats.partitioned_delta import (
     tuples,
 )
 from target.loading import JSON, Lake, record, schema
-from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.config.config_schema import DELTA
+from target_spark_lake.delta_log.log_entry import AddedFile, DeltaCommit
+from target_spark_lake.delta_log.log_publish import publish_commit
 from target_spark_lake.ops.view import SPARK, SnapshotView
-from target_spark_lake.table_logs.delta_log.log_entry import AddedFile, DeltaCommit
-from target_spark_lake.table_logs.delta_log.log_publish import publish_commit
+from target_spark_lake.table.partitioning import Partitioning
+from target_spark_lake.table.table_record import DELTA
 
 __all__ = ["lake"]
 

@@ -8,7 +8,7 @@ from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.store.storage import Storage
-from target_spark_lake.table_logs.delta_log.snapshot import open_table
+from target_spark_lake.delta_log.snapshot import open_table
 
 SCHEMA = {
     "type": "struct",

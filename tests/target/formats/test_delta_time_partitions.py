@@ -18,9 +18,9 @@ from target.formats.partitioned_delta import MOMENT, ROW, TEXT, in_order, lake, 
 from target.loading import JSON, Lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.delta_log.snapshot import log_file
+from target_spark_lake.formats.maintenance import CompactedTable, compact
 from target_spark_lake.layout import Layout
-from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 __all__ = ["lake"]
 

@@ -17,7 +17,7 @@ from faults.faulty import DIE_BEFORE, FAIL_AFTER, Interrupted, Watched
 from faults.small_lake import Wrap, dead_process
 from faults.sweep import fault_sweep
 from target.formats.fed_table import TABLE, Fed, few
-from target_spark_lake.config.config_schema import DELTA, PARQUET
+from target_spark_lake.table.table_record import DELTA, PARQUET
 
 __all__ = ["few"]
 

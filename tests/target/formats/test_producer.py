@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import (
 
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.table_logs.iceberg_log.producer import MOST_MANIFESTS
+from target_spark_lake.iceberg_log.producer import MOST_MANIFESTS
 
 
 def test_pyiceberg_is_the_version_that_was_read() -> None:

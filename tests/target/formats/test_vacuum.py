@@ -19,9 +19,9 @@ from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema, state
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.delta_log.log_history import retention
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops import spark_lake
-from target_spark_lake.table_logs.delta_log.unreferenced import retention
 
 INT = {"type": ["integer", "null"]}
 ITEMS = schema(

@@ -14,7 +14,7 @@ from singer_spark.core.lake_type import columns_from_text
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.formats.compaction import CompactedTable, compact
+from target_spark_lake.formats.maintenance import CompactedTable, compact
 from target_spark_lake.layout import Layout, file_age
 from target_spark_lake.table.changes import Commit, StagedFile, TableChange
 from target_spark_lake.table.table_record import TableRecord

@@ -17,9 +17,8 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.store.storage import Storage
 from target.batch_making import RUN, BatchRun, message
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.config.batch_address import address_of, shown
+from target_spark_lake.config.batch_roots import OtherBucketError, address_of, shown
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.intake.batch_roots import OtherBucketError
 from target_spark_lake.ops import spark_lake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")

@@ -9,9 +9,13 @@ import pytest
 
 from singer_spark.errors import ProtocolError
 from singer_spark.store.storage import Storage
-from target_spark_lake.intake.batch_lines import json_lines
-from target_spark_lake.intake.batch_locations import BatchLocation, BatchLocations
-from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
+from target_spark_lake.intake.batch_message import (
+    BatchFile,
+    BatchLocation,
+    BatchLocations,
+    BatchMessage,
+)
+from target_spark_lake.load.batch_files import json_lines
 
 URL = "s3://user:planted@bucket/file?X-Amz-Signature=planted"
 

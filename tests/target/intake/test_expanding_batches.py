@@ -10,10 +10,9 @@ import pytest
 from singer_spark.errors import ProtocolError
 from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, schema
-from target_spark_lake.intake import batch_lines
-from target_spark_lake.intake.batch_lines import json_lines
-from target_spark_lake.intake.batch_locations import BatchLocation
-from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
+from target_spark_lake.intake.batch_message import BatchFile, BatchLocation, BatchMessage
+from target_spark_lake.load import batch_files
+from target_spark_lake.load.batch_files import json_lines
 
 MEGABYTE = 1 << 20
 
@@ -63,7 +62,7 @@ def test_the_limit_by_default(
     """By default the limit is 100 times the file's size, or a number of megabytes if that is
     more.
     """
-    monkeypatch.setattr(batch_lines, "LIKELY_EXPANDED_MB", most_mb)
+    monkeypatch.setattr(batch_files, "LIKELY_EXPANDED_MB", most_mb)
     path = blank_lines(tmp_path / "bomb.jsonl.gz", 2)
     place = BatchLocation(
         Storage(str(tmp_path)), path.name, path.stat().st_size, in_bucket=False, is_ours=False

@@ -113,7 +113,7 @@ def test_json_lines_become_records(
 def test_json_lines_longer_than_what_is_read_at_once_are_whole(
     lake: Lake, tap: BatchRun, monkeypatch
 ) -> None:
-    monkeypatch.setattr("target_spark_lake.intake.batch_lines.PIECE_BYTES", 7)
+    monkeypatch.setattr("target_spark_lake.load.batch_files.PIECE_BYTES", 7)
     rows = [{"id": number, "name": "n" * number} for number in range(20)]
     lake.load(S, tap.lines("s", rows))
     assert lake.rows("s", "id, name") == [(number, "n" * number) for number in range(20)]

@@ -31,7 +31,7 @@ from target.batch_making import (
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.intake import batch_locations
+from target_spark_lake.intake import batch_message
 from target_spark_lake.ops import spark_lake
 
 INT = {"type": ["integer", "null"]}
@@ -299,7 +299,7 @@ def test_s3_batches_are_moved_or_read_across_buckets(
     staged = files.find(f"{bucket[5:]}/lake/.dataspoc/staging", withdirs=False)
     assert ([path for path in staged if path != abandoned], files.exists(paths[2])) == ([], True)
     assert files.exists(abandoned)
-    monkeypatch.setattr(batch_locations, "KEPT_SECONDS", -DAY)
+    monkeypatch.setattr(batch_message, "KEPT_SECONDS", -DAY)
     lake.load(S, record("s", id=3), state(s=2), **settings)
     assert not files.exists(abandoned)
 

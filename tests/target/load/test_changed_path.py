@@ -9,7 +9,7 @@ from singer_spark.store.storage import Storage
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops import state_editing
+from target_spark_lake.ops import state
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 ID = {"id": {"type": "integer"}}
@@ -45,9 +45,7 @@ def test_delta_does_not_start_a_table_at_a_new_path(
         run(lake, 2, extent, **settings)
     assert lake.state()["bookmarks"]["s"] == {"replication_key_value": 1}
     assert held(lake, "other") == []
-    state_editing.reset(
-        open_run(Storage(str(lake.folder), {}), Layout("test"), command="state reset"), "s"
-    )
+    state.reset(open_run(Storage(str(lake.folder), {}), Layout("test"), command="state reset"), "s")
     run(lake, 2, **settings)
     run(lake, 3, **settings)
     assert len(held(lake, "other")) == 2

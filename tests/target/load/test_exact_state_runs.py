@@ -17,7 +17,7 @@ from singer_spark.state.source import open_state_source
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.intake.singer_lines import parse_line
 from target_spark_lake.layout import Layout
-from target_spark_lake.meltano import lake_states
+from target_spark_lake.meltano import lake_backend
 from target_spark_lake.ops import spark_lake
 
 VALUES = (
@@ -152,7 +152,7 @@ def test_meltano_float_rounding_keeps_committed_state(
     monkeypatch.setenv(VARIABLE, "")
     lake, state_id = Lake(tmp_path / "lake"), "test"
     load(lake, STATE, 1)
-    states = lake_states.LakeStateStoreManager(uri=f"lake+file://{lake.folder}")
+    states = lake_backend.LakeStateStoreManager(uri=f"lake+file://{lake.folder}")
     got = states.get(state_id)
     assert got is not None
     json.dumps(got.to_dict(), allow_nan=True)

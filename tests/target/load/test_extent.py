@@ -10,7 +10,7 @@ from singer_spark.core.lake_type import Struct
 from singer_spark.errors import ConfigurationError, ProtocolError
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.load.extent import Extents, WholeStreams
+from target_spark_lake.load.run_streams import Extents, WholeStreams
 from target_spark_lake.load.sink import ResolvedStream, StreamSink
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.stage.batch_plan import BatchPlan

@@ -22,7 +22,7 @@ from singer_spark.errors import ProtocolError
 from singer_spark.state.source import open_state_source
 from singer_spark.store.storage import Storage
 from target.loading import JSON, record, schema, staging_ended, state, to_bytes, with_resume
-from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.iceberg_log.lake_catalog import io_properties
 from target_spark_lake.target import TargetSparkLake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from singer_spark.store.storage import Storage
-from target_spark_lake.load.staging_pool import StagingPool
+from target_spark_lake.load.sink import StagingPool
 from target_spark_lake.table.changes import StagedBatch
 
 FOLDER = ".dataspoc/staging/runs/test/run/s/00000"

@@ -16,8 +16,8 @@ from meltano.core.state_store import state_store_manager_from_project_settings
 
 from faults.small_lake import PIPELINE, SmallLake, state_of
 from singer_spark.state.handed_state import VARIABLE, handed_over
-from target_spark_lake.meltano.lake_states import LakeStateError
-from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.meltano.lake_backend import LakeStateError
+from target_spark_lake.ops.init import init
 from target_spark_lake.ops.new_pipeline import NewPipeline
 
 JSON = dict[str, Any]

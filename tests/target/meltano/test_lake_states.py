@@ -24,12 +24,15 @@ from singer_spark.state.handed_state import VARIABLE, handed_over
 from singer_spark.state.source import source_of_target
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import run_reports
-from target_spark_lake.commit.meltano_pipeline import pipeline_of, state_id_of
-from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.pipeline_run import change_state, open_run
+from target_spark_lake.commit.saved_state import pipeline_of, state_id_of
 from target_spark_lake.layout import Layout
-from target_spark_lake.meltano.lake_backend import LakeStateBackend
-from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
+from target_spark_lake.meltano.lake_backend import (
+    SCHEMES,
+    LakeStateBackend,
+    LakeStateError,
+    LakeStateStoreManager,
+)
 
 JSON = dict[str, Any]
 STATE_ID = "dev:tap-a-to-target-b"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from singer_spark.core.lake_type import STRING, Scalar
 from singer_spark.core.metadata_columns import DELETED_AT
 from target_spark_lake.formats.rules import ROW_ID
-from target_spark_lake.ops import comparison, grouped_rows
-from target_spark_lake.ops.compared_columns import ComparedColumn
+from target_spark_lake.ops import compared_rows, comparison
+from target_spark_lake.ops.compared_rows import ComparedColumn
 from target_spark_lake.ops.comparison import Comparison, Found
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_files_make_no_difference(
 ) -> None:
     in_memory, left = found(tmp_path, keys, versions, ours, theirs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouped_rows, "IN_MEMORY_BYTES", 0)
+        patch.setattr(compared_rows, "IN_MEMORY_BYTES", 0)
         by_files, left_by_files = found(tmp_path, keys, versions, ours, theirs)
     assert (by_files, sorted(left_by_files, key=str)) == (in_memory, sorted(left, key=str))
     assert list(tmp_path.iterdir()) == []

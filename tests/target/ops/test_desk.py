@@ -17,8 +17,7 @@ import pytest
 from singer_spark.errors import ConfigurationError
 from target.loading import Lake, record, schema, state
 from target_spark_lake.ops import spark_lake
-from target_spark_lake.ops.completion import SHELLS
-from target_spark_lake.ops.spark_lake import COMMANDS, command_parser
+from target_spark_lake.ops.spark_lake import COMMANDS, SHELLS, command_parser
 
 PAGE = Path(__file__).parents[3] / "docs/spark-lake.md"
 A_RUN = "20251121T040000000000Z-0a1b2c3d"

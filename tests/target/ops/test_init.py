@@ -16,8 +16,8 @@ import pytest
 
 from end_to_end.page import cron_command
 from target.ops.init_command import SHOP, spark_lake
-from target_spark_lake.ops import init_pipeline as init_module
-from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops import init as init_module
+from target_spark_lake.ops.init import init
 from target_spark_lake.ops.new_pipeline import NewPipeline
 
 BIN = Path(sys.executable).parent

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from singer_spark.errors import ConfigurationError
 from target.ops.init_command import SHOP
-from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.init import init
 from target_spark_lake.ops.meltano_yml import MeltanoEntry
 from target_spark_lake.ops.new_pipeline import NewPipeline
 

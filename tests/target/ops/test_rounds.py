@@ -28,7 +28,7 @@ from singer_spark.engine.kept_jvm import MOST_BYTES, MOST_RUNS, JvmKeeper
 from singer_spark.errors import ConfigurationError
 from tap.opened import login
 from target_spark_lake.ops import spark_lake
-from target_spark_lake.ops.rounds import Schedule
+from target_spark_lake.ops.run import Schedule
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 SECONDS = 120

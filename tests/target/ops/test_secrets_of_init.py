@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from target.ops.init_command import spark_lake
-from target_spark_lake.ops.init_pipeline import init
+from target_spark_lake.ops.init import init
 from target_spark_lake.ops.new_pipeline import NewPipeline
 
 

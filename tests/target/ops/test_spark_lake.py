@@ -14,7 +14,7 @@ import pytest
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
 from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry
 from target_spark_lake.commit.pipeline_run import open_run
 
 

@@ -31,10 +31,9 @@ from singer_spark.errors import ConfigurationError, LockedError, StateError
 from singer_spark.state.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
-from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.commit.pipeline_run import change_state, open_run
 from target_spark_lake.ops import spark_lake as admin
-from target_spark_lake.ops import state_editing
+from target_spark_lake.ops import state
 
 
 @pytest.fixture
@@ -321,7 +320,7 @@ def changed_lake(folder: Path) -> SmallLake:
 
 def set_five(lake: SmallLake, storage: Any, process: Process) -> None:
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="state set")
-    state_editing.set_value(run, "grows", "5")
+    state.set_value(run, "grows", "5")
 
 
 def test_lower_value_keeps_open_transactions(lake: SmallLake, capsys) -> None:

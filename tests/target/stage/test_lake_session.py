@@ -12,7 +12,7 @@ import target_spark_lake
 from singer_spark.engine.python_tasks import send_along
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage import Storage
-from target_spark_lake.stage.lake_session import check_reach
+from target_spark_lake.stage.stager import check_reach
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:

@@ -26,18 +26,13 @@ from target_spark_lake.table.changes import (
     Unreferenced,
 )
 from target_spark_lake.table.table_record import TableRecord
-from target_spark_lake.table_logs.table_log import (
-    LogCommit,
-    logs_from_body,
-    logs_to_body,
-    plan_logs,
-)
+from target_spark_lake.table_log import LogCommit, logs_from_body, logs_to_body, plan_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
+    from target_spark_lake.commit.lock import LockEntry
 
 JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"

@@ -11,12 +11,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.exact_json import to_json
+from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import (
     ConfigurationError,
     LockedError,
@@ -26,7 +28,7 @@ from singer_spark.errors import (
 )
 from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state.store import BucketState, StateStore
+from singer_spark.state.store import BucketState, StateStore, same_state
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.commit.journal import ABANDONS
@@ -34,9 +36,9 @@ from target_spark_lake.commit.lock import RunLock, take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import Recovery, recover
 from target_spark_lake.commit.run_reports import source_of
-from target_spark_lake.commit.start_check import check_start
+from target_spark_lake.commit.saved_state import check_start
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.intake.batch_locations import sweep_batches
+from target_spark_lake.intake.batch_message import sweep_batches
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.table.changes import Commit, StreamReport, with_orders
 from target_spark_lake.table.table_record import (
@@ -46,16 +48,18 @@ from target_spark_lake.table.table_record import (
     read_record,
     release_claims,
 )
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from singer_spark.core.identity import Process
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
 
 logger = logging.getLogger(__name__)
+JSON = dict[str, Any]
+_command_logger = logging.getLogger("spark-lake")
 
 
 class PipelineRun:
@@ -113,7 +117,7 @@ class PipelineRun:
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuse a run that started from another state than the committed one
-        (`state.start_check`).
+        (`saved_state.check_start`).
         """
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
@@ -363,3 +367,31 @@ def open_run(
         with suppress(StorageError):
             lock.release()
         raise
+
+
+def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
+    """Save the result of `edited` applied to the saved state, and end the run.
+
+    False, without a trace, if unchanged.
+
+    Raises:
+        SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run
+            is committed.
+    """
+    with run.failing(SingerSparkError):  # refused: this counts as a run that never happened
+        before = run.committed_state()
+        after = edited(copy.deepcopy(before))
+    if after is None or same_state(before, after):
+        run.leave()
+        return False
+    with run.failing():
+        left = run.recovery.checkpoint
+        if left is not None:
+            _command_logger.warning(
+                "What run %s, which died, had staged is dropped: it began from another state.",
+                left.run_id,
+            )
+            run.checkpoint.discard()
+        too_late_to_stop()
+        run.commit(Commit(state=after))
+    return True

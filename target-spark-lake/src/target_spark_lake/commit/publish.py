@@ -25,7 +25,7 @@ from target_spark_lake.commit.journal import (
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
 from target_spark_lake.table.table_record import release_claims, write_record
-from target_spark_lake.table_logs.table_log import TableLogs
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,12 +1,20 @@
-"""The first step of a new pipeline holder: finishing or undoing what the previous run left."""
+"""The first step of a new pipeline holder: finishing or undoing what the previous run left, or, on
+request, abandoning it.
+
+A committed run that can't be published is abandoned by another run, which reverts what was
+published of it. That run's journal is a commit like any other: files to remove, log entries that
+undo others, the previous state. So it can be finished after a crash, and the next run starts as if
+the abandoned run had never happened.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from singer_spark.errors import LockedError, UnpublishableError
+from singer_spark.errors import LockedError, StateError, UnpublishableError
 from singer_spark.state.choice import (
     IN_THE_BUCKET,
     check_owner,
@@ -17,19 +25,26 @@ from singer_spark.state.choice import (
 from singer_spark.state.run_log import (
     ABORTED,
     COMMITTED,
+    LAKE_FOLDER,
+    PUBLISHED,
     RunEntry,
     last_committed,
     read_entry,
     run_ids,
 )
-from target_spark_lake.commit.abandonment import abandon, abandonment_report, check_abandoned
+from singer_spark.store.at_once import each
+from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import take_over
-from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
+from target_spark_lake.commit.journal import ABANDONED_BY, ABANDONS, ROLLED_BACK, Plan
 from target_spark_lake.commit.lock import RunLock, take_lock
-from target_spark_lake.commit.publish import publish, remove_late_copies
+from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish, remove_late_copies
+from target_spark_lake.commit.saved_state import cleared
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.intake.batch_locations import sweep_batches
+from target_spark_lake.intake.batch_message import sweep_batches
+from target_spark_lake.layout import JOINED, Layout, is_order, table_of_file, table_of_record
+from target_spark_lake.table.changes import Fate
 from target_spark_lake.table.table_record import release_claims
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,10 +52,14 @@ if TYPE_CHECKING:
     from singer_spark.state.checkpoint import Checkpoint
     from singer_spark.state.store import SavedState, StateStore
     from singer_spark.store.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
-    from target_spark_lake.layout import Layout
+    from target_spark_lake.commit.lock import LockEntry
+    from target_spark_lake.table.changes import PublishedFile
+    from target_spark_lake.table.table_record import TableRecord
 
 logger = logging.getLogger(__name__)
+JSON = dict[str, Any]
+CONVERT = "convert"
+STAGED = f"{LAKE_FOLDER}/staging/runs/"
 
 
 @dataclass(frozen=True)
@@ -121,8 +140,10 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
         return False
     last = last_committed(storage, layout.runs)
     error = f"{before.holder()} died before its commit; nothing of the run happened"
-    body = aborted_body(head(layout, before, last.run_id if last else None), ROLLED_BACK, error)
-    if not decide(storage, layout, body):
+    body = journal.aborted_body(
+        journal.head(layout, before, last.run_id if last else None), ROLLED_BACK, error
+    )
+    if not journal.decide(storage, layout, body):
         return False
     logger.info("Run %s died before its commit: undone.", before.run_id)
     return True
@@ -157,7 +178,7 @@ def _resolve_state(
             LakeCode.CHANGED_BESIDE,
             f"something else wrote to {store.origin} while the state was brought there; run again",
         )
-    moved = rewritten(storage, layout, last, store.location)
+    moved = journal.rewritten(storage, layout, last, store.location)
     if saved is not None:
         locations = chosen.moves_from, store.location or IN_THE_BUCKET
         logger.info("The state of pipeline %s moved from %s to %s.", layout.pipeline, *locations)
@@ -192,3 +213,200 @@ def free(
         return recovery
     finally:
         lock.release()
+
+
+def check_abandoned(
+    storage: Storage, layout: Layout, run_id: str, last: RunEntry | None
+) -> JSON | None:
+    """Refuse to abandon a run unless it is committed and unpublished.
+
+    Returns:
+        For a run abandoned earlier, the journals' report of that; None if it may be abandoned.
+
+    Raises:
+        StateError: there is no such run, or it is not an unpublished one.
+    """
+    if last is not None and last.body.get(ABANDONS, {}).get("run_id") == run_id:
+        return abandonment_report(
+            last
+        )  # perhaps not all of it is done yet; the next steps finish it
+    entry = read_entry(storage, layout.runs, run_id)
+    if entry is None:
+        raise StateError(
+            LakeCode.PIPELINE_UNKNOWN,
+            f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them",
+        )
+    if by := entry.body.get(ABANDONED_BY):
+        if (undoing := read_entry(storage, layout.runs, by)) is not None:
+            return abandonment_report(undoing)
+        # Its journal was removed, and with it the list of losses.
+        return {
+            "run_id": run_id,
+            "reason": str(entry.body["error"]).partition(": ")[2],
+            "streams": None,
+            "by": by,
+        }
+    if ABANDONS in entry.body:
+        raise StateError(
+            LakeCode.CANNOT_ABANDON,
+            f"run {run_id} reverts run {entry.body[ABANDONS]['run_id']}: `spark-lake recover` "
+            "finishes it",
+        )
+    if entry.phase == PUBLISHED:
+        raise StateError(
+            LakeCode.CANNOT_ABANDON,
+            f"run {run_id} is published, so there is nothing to abandon; `spark-lake state restore "
+            f"{run_id} --before` makes the state before it the current one",
+        )
+    if last is None or last.run_id != run_id:
+        raise StateError(
+            LakeCode.CANNOT_ABANDON,
+            f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
+            "abandon",
+        )
+    return None
+
+
+def abandonment_report(entry: RunEntry) -> JSON:
+    """The report of a run that reverted another one, from its journal."""
+    return {**entry.body[ABANDONS], "by": entry.run_id}
+
+
+def abandon(
+    lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError
+) -> RunEntry:
+    """Revert a committed run whose publishing just failed, as the run that holds the lock.
+
+    Returns the published run that reverted it; `reason` says why the other could not be published.
+
+    Raises:
+        UnpublishableError: another writer has changed a table since; nothing was decided.
+        StorageError: the storage failed; the next start continues, unless nothing was decided.
+        LockedError: another process took over.
+    """
+    storage, layout = lock.storage, lock.layout
+    plan = Plan.of(entry)
+    lost = lost_files(storage, plan)
+    undoing = _undoing(storage, layout, lock.entry.run_id, entry, plan, lost)
+    head = journal.head(layout, lock.entry, entry.last_committed)
+    state, before = _state_before(entry), entry.body.get("previous_state")
+    body = journal.committed_body(head, undoing, {}, state, before, location_of(entry))
+    cause = str(reason).partition(WAY_OUT)[0]
+    body[ABANDONS] = {
+        "run_id": entry.run_id,
+        "reason": cause,
+        "streams": _losses(entry, plan, lost),
+    }
+    lock.ensure_held()
+    made = journal.commit(storage, layout, body)
+    if made is None:
+        raise LockedError(
+            LakeCode.LOCK_LOST,
+            f"pipeline {layout.pipeline}: the lock of this process expired and another one took "
+            "over, so nothing was abandoned",
+        )
+    logger.warning("Run %s is abandoned: what was published of it is reverted.", entry.run_id)
+    return publish(lock, store, made)
+
+
+def _undoing(
+    storage: Storage,
+    layout: Layout,
+    run_id: str,
+    entry: RunEntry,
+    plan: Plan,
+    lost: tuple[PublishedFile, ...],
+) -> Plan:
+    """The plan that undoes a run: what is removed, what is kept after all, and which log entries
+    undo others.
+    """
+    converts = entry.body.get("command") == CONVERT
+    records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
+    logs = TableLogs(storage, layout)
+    undone = {commit.table: commit.undone_by(run_id) for commit in plan.logs}
+    fates = {table: logs.of_commit(commit).fate(commit) for table, commit in undone.items()}
+    # First the files that a suspended process could still move.
+    retire = [file.staged for file in plan.publish]
+    tables: dict[str, TableRecord] = {}
+    for table in dict.fromkeys((*(table_of_file(file.final) for file in plan.publish), *records)):
+        path, record = records.get(table, ("", None))
+        files = [file for file in plan.publish if table_of_file(file.final) == table]
+        if table in undone:
+            # A version of the log names these files, so they are removed once no reader can request
+            # that version any more (VACUUM).
+            made = fates[table] is Fate.MADE
+            retire += [] if made else [file.final for file in files]
+            # A new table that the run made, or was about to make, can only become an empty table of
+            # the pipeline.
+            stays = (made and (converts or undone[table].makes_table)) or (
+                fates[table] is Fate.NO_TABLE and not converts
+            )
+        else:
+            old = [path for path in plan.retire if table_of_file(path) == table]
+            stays = None in each(storage, storage.size, old)
+            twice = _keeps_versions(table, record)
+            retire += [
+                file.final for file in files if not stays or (twice and not _is_rewritten(file))
+            ]
+            # If a file of the table is lost, it is unknown which of the remaining rows are only in
+            # these old files.
+            retire += old if stays and not set(files) & set(lost) else []
+        if stays and record is not None:
+            tables[path] = record
+    taken = (
+        commit for table, commit in undone.items() if not converts and fates[table] is not Fate.LEFT
+    )
+    return Plan((), tuple(dict.fromkeys(retire)), tables, tuple(taken))
+
+
+def _keeps_versions(table: str, record: TableRecord | None) -> bool:
+    """Whether the rows that the next run sends again would be duplicated in a table.
+
+    A table with one row per key, or one that is replaced, takes the same rows again without
+    duplicates.
+    """
+    return record is not None and (record.method.keeps_versions or record.is_history_at(table))
+
+
+def _is_rewritten(file: PublishedFile) -> bool:
+    """Whether a file's rows are older than its run."""
+    _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
+    return (
+        folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
+    )
+
+
+def _state_before(entry: RunEntry) -> JSON | None:
+    """The state before a run, or an empty one; None if the run saves none, so that the saved state
+    is left alone.
+
+    It is written even if it is equal, because a process that was suspended before writing the run's
+    state must find a changed object.
+    """
+    before: JSON | None = entry.body.get("previous_state")
+    if entry.state is None:
+        return None
+    return cleared(entry.state) if before is None else before
+
+
+def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:
+    """For each stream, the files lost and the files reverted, and the rows in either."""
+    nothing = dict.fromkeys(("lost_files", "lost_rows", "taken_back_files", "taken_back_rows"), 0)
+    losses = {stream: {**nothing} for stream in entry.body["streams"]}
+    for file in plan.publish:
+        if not is_order(file.final):
+            of_stream = losses.setdefault(_stream_of(file, plan), {**nothing})
+            kind = "lost" if file in lost else "taken_back"
+            of_stream[f"{kind}_files"] += 1
+            of_stream[f"{kind}_rows"] += file.rows
+    return losses
+
+
+def _stream_of(file: PublishedFile, plan: Plan) -> str:
+    """The stream of a file: by the record of its table, or else by its staged path, below
+    `staging/runs/<pipeline>/<run>/<stream>`.
+    """
+    for path, record in plan.tables.items():
+        if table_of_file(file.final) == table_of_record(path):
+            return record.stream
+    return unquote(file.staged.removeprefix(STAGED).split("/")[2])

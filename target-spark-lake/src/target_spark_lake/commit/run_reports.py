@@ -23,7 +23,7 @@ from singer_spark.state.run_log import (
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state
 from target_spark_lake.commit.journal import FAILED
-from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
+from target_spark_lake.commit.lock import LockEntry, newest_entry
 from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
 """The target's settings: each is declared once, and all problems of a config are reported together.
 
-It may import `columns` and `state`. Start with `settings`.
+It may import `table` and `layout`. Start with `settings`.
 """

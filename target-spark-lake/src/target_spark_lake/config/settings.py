@@ -16,21 +16,7 @@ from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_sp
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import StateBackend
-from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
-from target_spark_lake.config.batch_address import root_problems
-from target_spark_lake.config.config_schema import (
-    AUTO_COMPACTED,
-    CODECS,
-    DELTA,
-    FAIL,
-    ICEBERG,
-    LOAD_METHODS,
-    PARQUET,
-    QUARANTINE,
-    data_root_problems,
-    pipeline_problems,
-)
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
+from target_spark_lake.config.batch_roots import root_problems
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
 from target_spark_lake.config.stream_options import (
     JSON,
@@ -39,9 +25,36 @@ from target_spark_lake.config.stream_options import (
     declared,
     object_schema,
 )
+from target_spark_lake.layout import (
+    CODECS,
+    IcebergCatalog,
+    catalog_problems,
+    data_root_problems,
+    is_directory,
+    pipeline_problems,
+)
+from target_spark_lake.table.evolution import DISCARD, EVOLVE, FREEZE
+from target_spark_lake.table.table_record import (
+    AUTO_COMPACTED,
+    DELTA,
+    ICEBERG,
+    LOAD_METHODS,
+    PARQUET,
+)
 
+# What happens to an invalid record.
+FAIL, QUARANTINE = "fail", "quarantine"
 OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
+# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect
+# here.
+OF_THE_SDK = (
+    *SDK_SETTINGS,
+    "batch_config",
+    "batch_size_rows",
+    "default_target_schema",
+    "process_activate_version_messages",
+)
 
 
 def _setting(
@@ -359,12 +372,3 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
 
 PROPERTIES = declared(TargetSettings)
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
-# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect
-# here.
-OF_THE_SDK = (
-    *SDK_SETTINGS,
-    "batch_config",
-    "batch_size_rows",
-    "default_target_schema",
-    "process_activate_version_messages",
-)

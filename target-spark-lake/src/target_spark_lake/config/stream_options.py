@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from target_spark_lake.columns.declared_columns import type_problems
-from target_spark_lake.columns.partitioning import setting_problems
-from target_spark_lake.config.config_schema import LOAD_METHODS, data_root_problems
+from target_spark_lake.layout import data_root_problems
+from target_spark_lake.table.declared_columns import type_problems
+from target_spark_lake.table.partitioning import setting_problems
+from target_spark_lake.table.table_record import LOAD_METHODS
 
 JSON = dict[str, Any]
 TEXT: JSON = {"type": "string"}

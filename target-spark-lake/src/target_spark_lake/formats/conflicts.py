@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
-from target_spark_lake.columns.arrow_json import json_values
 from target_spark_lake.formats.rules import (
     DELETE,
     DELETED,
@@ -28,6 +27,7 @@ from target_spark_lake.formats.rules import (
     VALUES,
     VERDICT,
 )
+from target_spark_lake.table.arrow_columns import json_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

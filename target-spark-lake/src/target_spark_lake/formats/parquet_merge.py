@@ -12,19 +12,19 @@ from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.engine import AUTO, LOCAL, SPARK, check_pandas
 from singer_spark.engine.session import import_pyspark
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.formats.file_pruning import prune_files
 from target_spark_lake.formats.merge_engine import Conflict
-from target_spark_lake.formats.numbered_files import (
+from target_spark_lake.formats.rewriting import Rewrite
+from target_spark_lake.formats.row_ids import (
     NumberedFile,
     incoming_files,
     table_files,
     undeleted_rows,
 )
-from target_spark_lake.formats.rewriting import Rewrite
 from target_spark_lake.formats.rules import DELETE, DROP, Verdicts
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import HISTORY, folder_name
+from target_spark_lake.table.changes import CONTROL_COLUMNS, merging_columns
 from target_spark_lake.table.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from target_spark_lake.formats.merge_engine import MergeEngine
     from target_spark_lake.formats.rules import MergeRules
-    from target_spark_lake.formats.stream_load import StreamLoad
-    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.formats.stream_load import StreamLoad, TableWriter
     from target_spark_lake.table.changes import StagedFile, TableChange
 
 logger = logging.getLogger("target-spark-lake")
@@ -86,7 +85,7 @@ class _Merge:
         if by_spark:
             check_pandas("target-spark-lake", f"stream {stream}: merging")
         if not by_spark:
-            from target_spark_lake.formats.arrow_merge import ArrowMerge
+            from target_spark_lake.formats.merge_engine import ArrowMerge
 
             return ArrowMerge(
                 storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged"

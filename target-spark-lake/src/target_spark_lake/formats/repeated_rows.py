@@ -22,21 +22,21 @@ import pyarrow.parquet
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import LakeFile
-from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import folder_name
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
+from target_spark_lake.table.arrow_columns import fitted
 from target_spark_lake.table.changes import StagedFile
-from target_spark_lake.table.file_statistics import column_indexes, group_range
+from target_spark_lake.table.lake_parquet import LakeFile
+from target_spark_lake.table.partitioning import folder_values
+from target_spark_lake.table.table_index import column_indexes, group_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from singer_spark.core.lake_type import Struct
-    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.formats.stream_load import TableWriter
     from target_spark_lake.intake.stream_schema import StreamSchema
 
 logger = logging.getLogger("target-spark-lake")

@@ -20,10 +20,8 @@ import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import Struct
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
-from target_spark_lake.columns.partitioning import folder_values
-from target_spark_lake.columns.stored_group import StoredGroup
-from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.conflicts import key_codes
+from target_spark_lake.formats.row_ids import ArrowRows
 from target_spark_lake.formats.rules import (
     DELETE,
     FILL,
@@ -34,7 +32,9 @@ from target_spark_lake.formats.rules import (
     VERDICT,
 )
 from target_spark_lake.stage.arrow_staging import stage_rows
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
+from target_spark_lake.table.lake_parquet import StoredGroup
+from target_spark_lake.table.partitioning import folder_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from singer_spark.store.storage import Storage
-    from target_spark_lake.columns.partitioning import Partitioning
-    from target_spark_lake.formats.numbered_files import NumberedFile
+    from target_spark_lake.formats.row_ids import NumberedFile
     from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table.partitioning import Partitioning
 
 
 def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:

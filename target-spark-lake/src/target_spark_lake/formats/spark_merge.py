@@ -22,8 +22,6 @@ from singer_spark.core.metadata_columns import DELETED_AT
 from singer_spark.engine.lake_columns import spark_columns
 from singer_spark.engine.python_tasks import send_along
 from singer_spark.engine.spark_versions import repartitioned, sent_rows
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.formats.arrow_rows import ArrowRows
 from target_spark_lake.formats.conflicts import (
     PRESENT,
     RUN,
@@ -33,8 +31,8 @@ from target_spark_lake.formats.conflicts import (
     key_names,
     resolve,
 )
-from target_spark_lake.formats.numbered_files import divided
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
+from target_spark_lake.formats.row_ids import ArrowRows, divided
 from target_spark_lake.formats.rules import (
     DELETED,
     DELETED_AT_COLUMN,
@@ -48,6 +46,7 @@ from target_spark_lake.formats.rules import (
     Verdicts,
 )
 from target_spark_lake.stage.spark_staging import staged_by_tasks
+from target_spark_lake.table.arrow_columns import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,10 +56,10 @@ if TYPE_CHECKING:
 
     from singer_spark.store.storage import Storage
     from target_spark_lake.formats.merge_engine import Conflict
-    from target_spark_lake.formats.numbered_files import NumberedFile
+    from target_spark_lake.formats.row_ids import NumberedFile
     from target_spark_lake.formats.rules import MergeRules
     from target_spark_lake.table.changes import StagedFile
-    from target_spark_lake.table.file_statistics import FileStatistics
+    from target_spark_lake.table.table_index import FileStatistics
 
     MayHold = Callable[[FileStatistics], bool]
 

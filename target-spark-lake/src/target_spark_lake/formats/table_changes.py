@@ -16,28 +16,25 @@ from typing import TYPE_CHECKING
 from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.core.metadata_columns import METADATA_COLUMNS
 from singer_spark.errors import SingerSparkError, StorageError
-from target_spark_lake.columns.evolution import EvolutionRules, evolve
-from target_spark_lake.columns.staged_metadata import merging_columns
-from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.stage.stager import spark_failure
 from target_spark_lake.stage.table_rewriter import TableRewriter
-from target_spark_lake.table.changes import TableChange
+from target_spark_lake.table.changes import TableChange, merging_columns
+from target_spark_lake.table.evolution import EvolutionRules, evolve
 from target_spark_lake.table.row_order import in_parts, own_parts, read_parts
+from target_spark_lake.table_log import check_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.stream_load import StreamLoad
-    from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.table.changes import StagedFile, TableChange
-    from target_spark_lake.table_logs.table_log import TableLog
+    from target_spark_lake.formats.stream_load import StreamLoad, TableWriter
+    from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table_log import TableLog
 
     KeepsFiles = Callable[[Struct, Struct], bool]
-
 
 logger = logging.getLogger("target-spark-lake")
 

@@ -2,11 +2,17 @@
 
 Arrow streams the rows of several files into fewer files, in order and without a JVM. Memory holds
 one row group being read and one being written, whatever the size of the table.
+
+If a table that a run changes has many small files, the run joins the oldest in its own commit.
+Their number is kept in the table's record, so a run with nothing to join looks for nothing. What
+can't be joined (a small file in each of many folders, say) is examined again only after as many new
+small files have come.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -16,37 +22,43 @@ import pyarrow.parquet
 from singer_spark.core.arrow_schema import columns_of_arrow
 from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_text
 from singer_spark.core.shortage import shortage
-from singer_spark.errors import SchemaError, SingerSparkError, StorageError
+from singer_spark.errors import ResourceError, SchemaError, SingerSparkError, StorageError, one_line
 from singer_spark.store.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import (
-    ROW_GROUP_BYTES,
-    LakeFile,
-    gathered,
-    opened_parquet,
-)
-from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.formats.compaction_plan import Join, planned_joins
+from target_spark_lake.formats.compaction_plan import (
+    SMALL,
+    Join,
+    has_many,
+    is_small,
+    joined_paths,
+    oldest,
+    planned_joins,
+)
 from target_spark_lake.layout import JOINED, table_folders
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.stage.table_rewriter import columns_inside
+from target_spark_lake.table.arrow_columns import fitted
 from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.lake_parquet import ROW_GROUP_BYTES, LakeFile, gathered, opened_parquet
+from target_spark_lake.table.partitioning import folder_names, folder_values
 from target_spark_lake.table.row_order import Parts, cut_parts, in_parts, joined_parts, read_parts
+from target_spark_lake.table.table_index import TableIndex
+from target_spark_lake.table.table_record import DELTA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from singer_spark.store.files import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.table.changes import StagedFile
+    from target_spark_lake.table.changes import TableChange
     from target_spark_lake.table.table_record import TableRecord
 
-
 BATCH_ROWS = 8192
+logger = logging.getLogger("target-spark-lake")
+MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -236,3 +248,121 @@ def joined_files(
     ]
     # An empty one has its columns in the log, and needs no file for them.
     return tuple(file for file in staged if file.rows or not logged)
+
+
+@dataclass(frozen=True)
+class AutoCompaction:
+    """Adds compaction to a run's change of a table.
+
+    `scratch` is a local folder that is removed afterwards.
+    """
+
+    run: PipelineRun
+    settings: TargetSettings
+    scratch: Path
+
+    def of(self, change: TableChange) -> TableChange:
+        """The change, with small files joined if the table has many, and their number in its
+        record.
+        """
+        record = change.record
+        if record is None:
+            return change
+        small_before = self._small_before(change, record)
+        change = _counted(change, small_before, record.small_files_left)
+        # Earlier files are joined only if the change leaves them as they are.
+        may_join = not change.rewritten and (
+            change.log is not None or self.run.logs.of(record.format) is None
+        )
+        if (
+            self.settings.joins_small_files
+            and may_join
+            and has_many(small_before, record.small_files_left)
+        ):
+            change = self._joined(change, record)
+        assert change.record is not None
+        found, added = change.record.small_files, self._small(file.bytes for file in change.staged)
+        return (
+            change
+            if found is None
+            else _counted(change, found + added, change.record.small_files_left)
+        )
+
+    def _small_before(self, change: TableChange, record: TableRecord) -> int | None:
+        """Number of earlier small files that stay; None if never counted."""
+        if change.index is not None:
+            staged = {file.path for file in change.staged}
+            return self._small(
+                each.bytes for path, each in change.index.files.items() if path not in staged
+            )
+        if (
+            record.format == DELTA
+            and (before := self.run.logs.snapshot(change.table, record)) is not None
+        ):
+            gone = set(change.retire)
+            return self._small(
+                file.size for file in before.data_files(change.table) if file.path not in gone
+            )
+        # An overwrite leaves none.
+        return 0 if change.retire and not change.rewritten else record.small_files
+
+    def _small(self, sizes: Iterable[int]) -> int:
+        return sum(is_small(size, self.settings.file_bytes) for size in sizes)
+
+    def _joined(self, change: TableChange, record: TableRecord) -> TableChange:
+        run, table, gone = self.run, change.table, set(change.retire)
+        if reason_against(run, table, record):
+            return change
+        files = [file for file in run.data_files(table) if file.path not in gone]
+        small = self._small(file.size for file in files)
+        if not has_many(small):
+            return _counted(change, small, 0)
+        joins = joins_of(run, self.settings, table, record, files, SMALL)
+        chosen = oldest(joins, MOST_BYTES)
+        if not chosen:
+            return _counted(change, small, small)
+        try:
+            joined = joined_files(
+                run, self.settings, table, record, chosen, self.scratch / "joined" / table
+            )
+            change = self._with(change, joined, joined_paths(chosen))
+        except (StorageError, ResourceError) as error:
+            logger.warning(
+                "stream %s: small files of %s stay as they are: %s",
+                change.stream,
+                table,
+                one_line(error),
+            )
+            return _counted(change, small, small)
+        small += self._small(file.bytes for file in change.joined) - len(change.joined_from)
+        rest = len(joined_paths(joins)) > len(change.joined_from)
+        return _counted(change, small, 0 if rest else small)
+
+    def _with(
+        self, change: TableChange, joined: tuple[StagedFile, ...], sources: tuple[str, ...]
+    ) -> TableChange:
+        """The change, with joined files in place of their sources."""
+        logger.info(
+            "stream %s: %d small files of %s become %d",
+            change.stream,
+            len(sources),
+            change.table,
+            len(joined),
+        )
+        change = replace(change, joined=joined, joined_from=sources)
+        if change.index is not None:
+            known = {
+                path: each for path, each in change.index.files.items() if path not in set(sources)
+            }
+            change = replace(change, index=TableIndex(known))
+        log = self.run.logs.of(change.log.format) if change.log is not None else None
+        if log is None:
+            return change
+        return log.rearranged(self.run.logs.seen(log, change.table), change)
+
+
+def _counted(change: TableChange, small_files: int | None, left: int) -> TableChange:
+    assert change.record is not None
+    return replace(
+        change, record=replace(change.record, small_files=small_files, small_files_left=left)
+    )

@@ -9,16 +9,23 @@ valid JSON to the end.
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
-from collections.abc import Iterator
+import select
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import orjson
+from singer_sdk.singerlib.encoding.base import GenericSingerReader
 
 from singer_spark.core.exact_json import state_from_json
-from singer_spark.errors import ProtocolError
+from singer_spark.errors import ProtocolError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 
 RECORD, STATE = "RECORD", "STATE"
@@ -34,10 +41,20 @@ _HEAD = re.compile(
     rb'|"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"type"\s*:\s*"[A-Za-z]+")'
     rb'\s*,\s*"record"\s*:\s*(?=\{)'
 )
+CHECK_SECONDS = 0.5
+PIPE_BYTES = 1 << 20
+_SET_PIPE_SIZE = 1031
+logger = logging.getLogger("target-spark-lake")
 
 
 class DeadTapError(ProtocolError):
     """The input ended where no living tap would end it."""
+
+
+class EmptyInputError(SingerSparkError):
+    """The tap sent nothing at all; its own log says why, so this is not an error of the target's
+    own.
+    """
 
 
 @dataclass(frozen=True)
@@ -264,3 +281,92 @@ def _record_stream(message: dict[str, Any], number: int) -> str:
 def _shown(line: bytes) -> str:
     text = line[:SHOWN_CHARACTERS].decode(errors="replace")
     return repr(text + ("…" if len(line) > SHOWN_CHARACTERS else ""))
+
+
+class LineReader(GenericSingerReader[bytes]):
+    """Calls the handlers with each message's dictionary, or for RECORD with a `RecordLines`
+    group.
+    """
+
+    default_input = sys.stdin.buffer
+
+    def __init__(
+        self,
+        check: Callable[[], None] = lambda: None,
+        failed: Callable[[BaseException], None] | None = None,
+    ):
+        """Prepare to read.
+
+        `check` is called at least twice a second, and may end the reading by an exception; `failed`
+        is called with an exception that ended it early.
+        """
+        super().__init__()
+        self._check = check
+        self._failed = failed
+
+    def deserialize_json(self, line: bytes) -> dict[str, Any]:
+        """Parse one line."""
+        return parse_line(line, 0)
+
+    def process_lines(
+        self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]
+    ) -> Counter[str]:
+        """Read a binary or text stream, by default standard input, to its end; `callbacks` are by
+        message type.
+        """
+        counts: Counter[str] = Counter()
+        unknown: set[str] = set()
+        try:
+            for item in self._items(file_input if file_input is not None else sys.stdin.buffer):
+                if isinstance(item, RecordLines):
+                    callbacks[RECORD](item)
+                    counts[RECORD] += item.rows
+                elif item.kind in callbacks:
+                    callbacks[item.kind](item.value)
+                    counts[item.kind] += 1
+                elif item.kind not in unknown:
+                    unknown.add(item.kind)
+                    kind = item.value["type"]
+                    logger.warning(
+                        "input line %d: messages of type %r are unknown, skipped", item.line, kind
+                    )
+        except BaseException as error:
+            if self._failed is not None:
+                self._failed(error)
+            raise
+        return counts
+
+    def _items(self, source: IO[Any]) -> Iterator[Any]:
+        router = LineRouter()
+        for piece in _pieces(source, self._check):
+            yield from router.feed(piece)
+        yield from router.close()
+
+
+def _pieces(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
+    """The bytes of a stream, in pieces as large as available at once; never empty."""
+    source = getattr(source, "buffer", source)
+    try:
+        descriptor = source.fileno()
+    except (io.UnsupportedOperation, AttributeError, ValueError):
+        yield from _pieces_of_object(source, check)
+        return
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
+    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
+    while True:
+        while not select.select([descriptor], [], [], CHECK_SECONDS)[0]:
+            check()
+        check()
+        piece = read(READ_BYTES)
+        if not piece:
+            return
+        yield piece
+
+
+def _pieces_of_object(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
+    while piece := source.read(READ_BYTES):
+        check()
+        yield piece.encode() if isinstance(piece, str) else piece

@@ -12,19 +12,19 @@ from singer_spark.core.schema_mapping import json_types, single_branch
 from singer_spark.core.sql_type import annotated_type
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, ProtocolError
-from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
-from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
-from target_spark_lake.config.config_schema import (
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.config.stream_options import StreamOptions
+from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.table.declared_columns import declared_types, read_as_declared
+from target_spark_lake.table.partitioning import Partitioning
+from target_spark_lake.table.table_record import (
     APPEND_ONLY,
     LOAD_METHODS,
     OVERWRITE,
     UPSERT,
     LoadMethod,
 )
-from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.config.stream_options import StreamOptions
-from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.table.text_columns import NO_TEXTS, TextColumns
 
 JSON = dict[str, Any]
 

@@ -6,30 +6,30 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
-from target_spark_lake.columns.declared_columns import declared_types
-from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config.config_schema import APPEND_ONLY, LONGEST_NAME, QUARANTINE
-from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.config.settings import QUARANTINE, TargetSettings
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.intake.singer_lines import LONG_LINE, RecordLines
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.intake.undeclared_members import undeclared_members
-from target_spark_lake.layout import HISTORY
+from target_spark_lake.layout import HISTORY, LONGEST_NAME
 from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
 from target_spark_lake.load.stream_resolution import resolve
-from target_spark_lake.validate.quarantine import Quarantine
+from target_spark_lake.table.declared_columns import declared_types
+from target_spark_lake.table.evolution import EvolutionRules
+from target_spark_lake.table.table_record import APPEND_ONLY
+from target_spark_lake.validate.record_validator import Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from target_spark_lake.commit.checkpoint_file import StagedStream
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.commit.staged_stream import StagedStream
-    from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.load.staging_pool import StagingJob
+    from target_spark_lake.load.sink import StagingJob
 
 # Where batches are cut at STATE messages, one may grow to this many times its size until a STATE
 # comes.
@@ -39,13 +39,13 @@ STRETCH = 2
 MANY_OPEN = 8
 # Lines under at most this many SCHEMAs of a stream share a batch.
 MOST_KNOWN = 16
-
-
 UNDECLARED = (
     "stream %s: its records have %s, which its SCHEMA does not declare: there is no column for it, "
     "so it is left out; declare it in the tap's catalog to load it"
 )
 logger = logging.getLogger("target-spark-lake")
+LOOKED_AT = 20
+SHOWN = 10
 
 
 class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
@@ -199,7 +199,7 @@ class Batches:
         """Add RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
         if not sink.is_resolved:
-            if sink.resolved is None and (names := undeclared_members(sink.schema, lines)):
+            if sink.resolved is None and (names := _undeclared_members(sink.schema, lines)):
                 logger.warning(UNDECLARED, lines.stream, names)
             if self.resolve(sink).by_spark:
                 self._staging.pool.start()
@@ -307,3 +307,22 @@ def _check_name(stream: str, *, local: bool) -> None:
             f"{LONGEST_NAME} here; "
             'give it a shorter one by stream_maps ({"' + stream + '": {"__alias__": "short"}})',
         )
+
+
+def _undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
+    """Names of undeclared members in the first of these records, for display; empty if there are
+    none.
+    """
+    found: dict[str, None] = {}
+    first = lines.data[: LOOKED_AT * LONG_LINE].split(b"\n", LOOKED_AT)[:LOOKED_AT]
+    for line in (each for each in first if len(each) < LONG_LINE):
+        try:
+            record = orjson.loads(line)["record"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+        if isinstance(record, dict):
+            found |= dict.fromkeys(name for name in record if not name.startswith("_sdc_"))
+    names = [name for name in found if name not in schema.schema["properties"]]
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    )

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import StateError
-from target_spark_lake.columns.text_columns import NO_TEXTS
-from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
-from target_spark_lake.commit.start_check import check_resumed
+from target_spark_lake.commit.checkpoint_file import StagedStream, staged_streams
+from target_spark_lake.commit.saved_state import check_resumed
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.table.text_columns import NO_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.load.batches import Batches
-    from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.load.staging_pool import StagingPool
+    from target_spark_lake.load.sink import StagingPool, StreamSink
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
@@ -35,8 +34,6 @@ logger = logging.getLogger("target-spark-lake")
 # that files stay large and checkpoints take a small part of the run.
 CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
-
-
 SETTINGS = "settings"
 STREAMS = "streams"
 # If one of these has changed, the staged rows would differ from those that the next run stages.

@@ -5,7 +5,6 @@ at the end.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,30 +27,33 @@ from singer_spark.core.signals import Stopped, too_late_to_stop
 from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.program.progress import Progress
 from singer_spark.state.store import same_state
-from singer_spark.state.tap_failure import take_failure
-from target_spark_lake.commit.saving import Saving, state_to_save
-from target_spark_lake.commit.start_check import FIRST, RESUME, SAVED
-from target_spark_lake.commit.watermark import watermarks
+from target_spark_lake.commit.bookmarks import watermarks
+from target_spark_lake.commit.saved_state import FIRST, RESUME, SAVED, Saving, state_to_save
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import ShrunkTableError
 from target_spark_lake.intake.batch_message import BatchMessage
-from target_spark_lake.intake.singer_lines import DeadTapError, RecordLines
+from target_spark_lake.intake.singer_lines import DeadTapError, EmptyInputError, RecordLines
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
-from target_spark_lake.load.extent import Extents, WholeStreams, replaced_streams
-from target_spark_lake.load.left_out import LeftOut
 from target_spark_lake.load.notices import (
-    TAP_FAILED,
     notify_of_dead,
     notify_of_failure,
     notify_of_success,
+    root_error,
 )
-from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
 from target_spark_lake.load.run_metrics import emit_failure, emit_success
-from target_spark_lake.load.sink import SinkStaging
+from target_spark_lake.load.run_streams import (
+    Extents,
+    LeftOut,
+    WholeStreams,
+    changes_of,
+    log_rejected,
+    rejected_records,
+    replaced_streams,
+)
+from target_spark_lake.load.sink import SinkStaging, StagingPool
 from target_spark_lake.load.source_key_batches import KeyBatches
-from target_spark_lake.load.staging_pool import StagingPool
 from target_spark_lake.table.changes import Commit, StagedFile
 
 if TYPE_CHECKING:
@@ -66,16 +68,6 @@ logger = logging.getLogger("target-spark-lake")
 
 class ClosedOutputError(SingerSparkError):
     """The run is committed, but its state could not be printed."""
-
-
-class EmptyInputError(SingerSparkError):
-    """The tap sent nothing at all; its own log says why, so this is not an error of the target's
-    own.
-    """
-
-
-class TapFailedError(SingerSparkError):
-    """The tap ended with an error, which it left for the run's report."""
 
 
 class LoadRun:
@@ -347,7 +339,7 @@ class LoadRun:
             self._progress.stop()
             self._batches.drop_all()
             self._keys.drop_all()
-            error = self._root(error)
+            error = root_error(self._run, error, self._began)
             self._run.fail(error)
             self._clean()
             if not self._happened:
@@ -358,16 +350,6 @@ class LoadRun:
                     notify_of_failure(
                         self._run, self._settings.notify, error, self._settings.max_lag_minutes
                     )
-
-    def _root(self, error: BaseException) -> BaseException:
-        """The tap's own error if the input ended because of it, otherwise the error itself."""
-        if isinstance(error, DeadTapError | EmptyInputError):
-            reason = take_failure(
-                self._run.storage, self._run.layout.pipeline, os.environ, self._began
-            )
-            if reason is not None:
-                return TapFailedError(LakeCode.TAP_FAILED, f"{TAP_FAILED}{reason}")
-        return error
 
     def _start(self, message: JSON, value: JSON) -> None:
         """Handle the first STATE: where the run starts, and what becomes of a dead run's

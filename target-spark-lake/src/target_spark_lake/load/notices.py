@@ -1,8 +1,11 @@
-"""Notifications sent by `notify` at a run's end; their outcome changes nothing about the run."""
+"""Notifications sent by `notify` at a run's end, and the error that they name if the run failed;
+their outcome changes nothing about the run.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.state.tap_failure import take_failure
+from target_spark_lake.commit.bookmarks import unread_lags
 from target_spark_lake.commit.journal import reason_of
-from target_spark_lake.commit.watermark import unread_lags
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.intake.singer_lines import DeadTapError, EmptyInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +49,10 @@ _TAP_QUOTING = re.compile(
 logger = logging.getLogger("target-spark-lake")
 
 
+class TapFailedError(SingerSparkError):
+    """The tap ended with an error, which it left for the run's report."""
+
+
 @dataclass(frozen=True)
 class _Notice:
     """One message; each receiver gets it for the first of its outcomes that the receiver wants, if
@@ -55,6 +64,17 @@ class _Notice:
     error: str | None = None
     streams: Mapping[str, int] = field(default_factory=dict)
     more: JSON = field(default_factory=dict)
+
+
+def root_error(run: PipelineRun, error: BaseException, began: datetime) -> BaseException:
+    """The tap's own error if the input ended because of it, otherwise the error itself; `began` is
+    when this program did.
+    """
+    if isinstance(error, DeadTapError | EmptyInputError):
+        reason = take_failure(run.storage, run.layout.pipeline, os.environ, began)
+        if reason is not None:
+            return TapFailedError(LakeCode.TAP_FAILED, f"{TAP_FAILED}{reason}")
+    return error
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:

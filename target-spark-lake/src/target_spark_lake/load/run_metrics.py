@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.whole_file import write_whole
 from singer_spark.program.logs import OwnMetric, log_metric
-from target_spark_lake.commit.watermark import lags_at
+from target_spark_lake.commit.bookmarks import lags_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

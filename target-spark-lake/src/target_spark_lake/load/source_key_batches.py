@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.messages import KEYS_OF
 from singer_spark.errors import ConfigurationError, ProtocolError
-from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
 from target_spark_lake.load.stream_resolution import resolve_keys
+from target_spark_lake.table.table_record import APPEND_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

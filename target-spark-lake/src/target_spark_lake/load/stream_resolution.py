@@ -15,7 +15,13 @@ from singer_spark.core.lake_type import STRING, Struct, columns_from_text
 from singer_spark.core.metadata_columns import DELETED_AT
 from singer_spark.core.schema_mapping import admitted_types, stream_columns
 from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError, cut
-from target_spark_lake.columns.declared_columns import (
+from target_spark_lake.commit.bookmarks import bookmarks_of
+from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.layout import HISTORY, folder_name
+from target_spark_lake.load.sink import ResolvedStream, StreamSink
+from target_spark_lake.stage.batch_plan import BatchPlan, BatchTimes
+from target_spark_lake.table.changes import CONTROL_COLUMNS
+from target_spark_lake.table.declared_columns import (
     MOST_LEVELS,
     levels_of,
     nested_as_text,
@@ -23,18 +29,11 @@ from target_spark_lake.columns.declared_columns import (
     read_as_declared,
     zones_kept,
 )
-from target_spark_lake.columns.evolution import EVOLVE, evolve
-from target_spark_lake.columns.partitioning import check_unchanged
-from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.columns.text_columns import JsonTexts, path_to
-from target_spark_lake.commit.bookmarks import bookmarks_of
-from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.config.config_schema import ICEBERG
-from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.layout import HISTORY, folder_name
-from target_spark_lake.load.sink import ResolvedStream, StreamSink
-from target_spark_lake.stage.batch_plan import BatchPlan, BatchTimes
-from target_spark_lake.table.table_record import TableRecord, tables_of
+from target_spark_lake.table.evolution import EVOLVE, evolve
+from target_spark_lake.table.partitioning import check_unchanged
+from target_spark_lake.table.table_record import ICEBERG, TableRecord, tables_of
+from target_spark_lake.table.text_columns import JsonTexts, path_to
+from target_spark_lake.table_log import check_format
 from target_spark_lake.validate.bulk_check import record_check
 from target_spark_lake.validate.record_validator import RecordValidator
 from target_spark_lake.validate.schema_check import schema_problem, unreadable
@@ -307,7 +306,7 @@ def _check_depth(stream: str, columns: Struct) -> None:
     deep = Struct(tuple(each for each in columns if levels_of(each.type) > MOST_LEVELS))
     if not deep.fields:
         return
-    from target_spark_lake.columns.lake_parquet import unopenable
+    from target_spark_lake.table.lake_parquet import unopenable
 
     if found := unopenable(deep):
         raise SchemaError(

@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.metadata_columns import DELETED_AT
-from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.formats.rules import ROW_ID
-from target_spark_lake.ops.grouped_rows import GroupedRows
+from target_spark_lake.ops.compared_rows import GroupedRows
 from target_spark_lake.ops.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
+from target_spark_lake.table.arrow_columns import json_objects, json_values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from target_spark_lake.ops.compared_columns import ComparedColumn
+    from target_spark_lake.ops.compared_rows import ComparedColumn
 
 SLICES = 1024
 # At most this many keys of each kind are named.

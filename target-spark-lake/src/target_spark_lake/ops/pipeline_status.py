@@ -18,8 +18,9 @@ from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.store.at_once import each
 from singer_spark.store.storage import Storage
+from target_spark_lake.commit.bookmarks import ended_early, idle_seconds, lag_seconds, watermarks
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
-from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
+from target_spark_lake.commit.lock import LockEntry, newest_entry
 from target_spark_lake.commit.run_reports import (
     KINDS,
     RUNNING,
@@ -29,11 +30,9 @@ from target_spark_lake.commit.run_reports import (
     outcome_of,
     pipelines,
 )
-from target_spark_lake.commit.watermark import ended_early, idle_seconds, lag_seconds, watermarks
-from target_spark_lake.config.config_schema import PARQUET
 from target_spark_lake.formats.compaction_plan import has_many, is_small
 from target_spark_lake.layout import Layout, is_data_file
-from target_spark_lake.table.table_record import TableRecord, tables_of
+from target_spark_lake.table.table_record import PARQUET, TableRecord, tables_of
 
 JSON = dict[str, Any]
 

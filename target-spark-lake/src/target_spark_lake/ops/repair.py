@@ -21,29 +21,28 @@ from singer_spark.compared_source import Part, SourceRows
 from singer_spark.core.lake_type import STRING, Array, LakeType, Struct, columns_from_text
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ConfigurationError, RecordError
-from target_spark_lake.columns.arrow_columns import fitted, repeated
-from target_spark_lake.columns.staged_metadata import merging_columns
-from target_spark_lake.columns.widening import may_become
-from target_spark_lake.config.config_schema import UPSERT
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.formats.stream_load import StreamLoad
+from target_spark_lake.formats.stream_load import StreamLoad, TableWriter
 from target_spark_lake.formats.table_changes import table_changes
-from target_spark_lake.formats.table_writer import TableWriter
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.layout import folder_name
 from target_spark_lake.ops.comparison import FIRM
 from target_spark_lake.ops.verify_report import EXTRA, KINDS, MISSING
 from target_spark_lake.stage.arrow_staging import stage_rows
-from target_spark_lake.stage.lake_session import start_session
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
+from target_spark_lake.stage.stager import start_session
+from target_spark_lake.table.arrow_columns import fitted, repeated
+from target_spark_lake.table.changes import merging_columns
+from target_spark_lake.table.declared_columns import may_become
+from target_spark_lake.table.table_record import UPSERT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
+    from target_spark_lake.ops.compared_rows import LakeTable
     from target_spark_lake.ops.comparison import Comparison, Use
-    from target_spark_lake.ops.lake_rows import LakeTable
     from target_spark_lake.table.changes import StagedFile, TableChange
     from target_spark_lake.table.table_record import TableRecord
 

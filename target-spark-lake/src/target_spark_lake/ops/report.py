@@ -14,17 +14,20 @@ from typing import Any
 from singer_spark.core.whole_file import write_whole
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line, redact
 from singer_spark.program.amounts import count_text, size_text, span_text
+from target_spark_lake.commit.bookmarks import idle_seconds, lag_seconds, newest_row_text
 from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.run_reports import RUNNING, pipelines
-from target_spark_lake.commit.watermark import idle_seconds, lag_seconds, newest_row_text
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.charts import Chart, Measure, Spans, draw
 from target_spark_lake.ops.command import CONFIG, Command, Lake, report_problems, show
 from target_spark_lake.ops.run_history import (
     Amounts,
+    Chart,
+    Measure,
     PastRun,
     PipelineHistory,
+    Spans,
+    draw,
     read_history,
     stored_rows,
     total,

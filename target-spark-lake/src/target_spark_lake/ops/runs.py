@@ -1,14 +1,36 @@
-"""`spark-lake runs`."""
+"""The commands of `spark-lake` about runs: `runs` shows them, `recover` and `unlock` end dead ones,
+and `log drop` removes what LOG_BASED runs keep in the database.
+"""
 
 from __future__ import annotations
 
-from argparse import Namespace
+import importlib
+import sys
+from argparse import ArgumentParser, Namespace
 from datetime import datetime
 from typing import Any
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import span_text
+from target_spark_lake.commit.pipeline_run import change_state
+from target_spark_lake.commit.recovery import free
 from target_spark_lake.commit.run_reports import runs
-from target_spark_lake.ops.command import CONFIG, JSON, Command, Lake, moment, show, table_of
+from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.ops.command import (
+    CONFIG,
+    JSON,
+    Command,
+    Lake,
+    add_tap_config,
+    moment,
+    show,
+    table_of,
+    tap_config,
+)
+
+# By name only: neither package imports the other.
+SOURCE_MODULE = "tap_spark_jdbc.source_check"
+LOG_BASED = "LOG_BASED"
 
 
 def _run(chosen: Namespace) -> int:
@@ -62,4 +84,152 @@ def _counts(stream: JSON) -> str:
 
 RUNS = Command(
     "runs", "the pipeline's runs, newest first", (f"runs {CONFIG}", f"runs {CONFIG} --json"), _run
+)
+
+
+def _recover_flags(parser: ArgumentParser) -> None:
+    parser.set_defaults(force=False)
+    parser.add_argument(
+        "--give-up-publishing",
+        metavar="RUN",
+        help="for a committed run whose files are gone, or whose Delta table someone changed: "
+        "revert what it published and return to the state before it",
+    )
+
+
+def _unlock_flags(parser: ArgumentParser) -> None:
+    parser.set_defaults(give_up_publishing=None)
+    parser.add_argument(
+        "--force", action="store_true", help="from a living holder too: its run can't commit then"
+    )
+
+
+def _recover(chosen: Namespace) -> None:
+    lake, abandoning = Lake.of(chosen), chosen.give_up_publishing
+    ttl = lake.settings.lock_ttl_seconds
+    done = free(
+        lake.storage, lake.layout, lake.store, ttl, force=chosen.force, abandoning=abandoning
+    )
+    report: JSON = {
+        "pipeline": lake.layout.pipeline,
+        "finished": done.finished,
+        "rolled_back": list(done.rolled_back),
+    }
+    if abandoning:
+        report["given_up"] = done.abandoned
+    if done.checkpoint is not None:
+        report["can_continue"] = done.checkpoint.run_id
+    newest = done.last.run_id if done.last else None
+    show(chosen, report, lambda shown: _recovered_text(shown) + _abandoned_text(shown, newest))
+
+
+def _recovered_text(report: JSON) -> str:
+    finished = [f"finished run {report['finished']}"] if report["finished"] else []
+    undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
+    done = ", ".join([*finished, *undone]) or "nothing was left to do"
+    kept = (
+        f" The next run continues from what run {report['can_continue']} staged."
+        if "can_continue" in report
+        else ""
+    )
+    return f"Pipeline {report['pipeline']} is free: {done}.{kept}"
+
+
+def _abandoned_text(report: JSON, newest: str | None) -> str:
+    """The losses by stream, if a run was to be abandoned; `newest` is the last committed run."""
+    if "given_up" not in report:
+        return ""
+    abandoned = report["given_up"]
+    if abandoned is None:
+        return "\nNothing was abandoned: the run could be published, so it was."
+    by, is_newest = abandoned["by"], abandoned["by"] == newest
+    then = (
+        "the state before it counts again"
+        if is_newest
+        else f"others have followed, run {newest} last"
+    )
+    lines = [
+        f"\nRun {abandoned['run_id']} was abandoned by run {by}; {then}. {abandoned['reason']}"
+    ]
+    if abandoned["streams"] is None:
+        lines.append(f"  What was lost is no longer known: the journal of run {by} was removed.")
+    for stream, loss in (abandoned["streams"] or {}).items():
+        gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
+        back = f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) reverted"
+        lines.append(f"  {stream}: {gone}, {back}")
+    if is_newest:
+        lines.append(
+            "The next run starts from the state before, and brings what its source still has."
+        )
+    return "\n".join(lines)
+
+
+RECOVER = Command(
+    "recover",
+    "finish or undo what a dead run left",
+    (f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}"),
+    _recover,
+    _recover_flags,
+)
+UNLOCK = Command(
+    "unlock",
+    "free the pipeline from a dead holder, and finish or undo its run",
+    (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
+    _recover,
+    _unlock_flags,
+)
+
+
+def _drop_log(chosen: Namespace) -> None:
+    lake = Lake.of(chosen)
+    tap, from_environment = tap_config(chosen)
+    removed: list[str] = []
+
+    def without_log(saved: JSON | None) -> JSON | None:
+        removed.extend(
+            _removal()(tap, saved or {}, lake.layout.pipeline, from_environment=from_environment)
+        )
+        bookmarks = (saved or {}).get("bookmarks")
+        if saved is None or not isinstance(bookmarks, dict):
+            return saved
+        kept = {name: each for name, each in bookmarks.items() if not _is_of_log(each)}
+        return {**saved, "bookmarks": kept}
+
+    change_state(lake.open_run("log drop"), without_log)
+    show(chosen, {"removed": removed}, lambda found: _dropped_text(found["removed"]))
+
+
+def _removal() -> Any:
+    try:
+        return importlib.import_module(SOURCE_MODULE).drop_log
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
+            raise
+        raise ConfigurationError(
+            LakeCode.PROGRAM_MISSING,
+            "slot and publication are removed by tap-spark-jdbc, which is not installed for "
+            f"{sys.executable}: install it beside the target",
+        ) from error
+
+
+def _is_of_log(bookmark: object) -> bool:
+    return isinstance(bookmark, dict) and bookmark.get("replication_method") == LOG_BASED
+
+
+def _dropped_text(removed: list[str]) -> str:
+    gone = " and ".join(removed)
+    return (
+        f"Removed {gone}; the bookmarks of its streams, too."
+        if removed
+        else "There is nothing to drop on the server."
+    )
+
+
+LOG_DROP = Command(
+    "log drop",
+    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the "
+    "pipeline is retired",
+    (f"log drop {CONFIG} --tap-config tap.json",),
+    _drop_log,
+    add_tap_config,
 )

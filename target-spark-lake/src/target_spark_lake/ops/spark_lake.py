@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _SubParsersAction
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 from singer_spark.core.config_file import usual_config
 from singer_spark.program.frame import run_program
 from singer_spark.program.logs import LEVELS
 from target_spark_lake.ops.check import CHECK
-from target_spark_lake.ops.command import DEFAULT_CONFIG, PROGRAM
-from target_spark_lake.ops.compact import COMPACT
-from target_spark_lake.ops.completion import COMPLETION
-from target_spark_lake.ops.convert import CONVERT
+from target_spark_lake.ops.command import DEFAULT_CONFIG, PROGRAM, Command
 from target_spark_lake.ops.init import INIT
-from target_spark_lake.ops.log import LOG_DROP
-from target_spark_lake.ops.recover import RECOVER, UNLOCK
 from target_spark_lake.ops.report import REPORT
 from target_spark_lake.ops.run import RUN
-from target_spark_lake.ops.runs import RUNS
+from target_spark_lake.ops.runs import LOG_DROP, RECOVER, RUNS, UNLOCK
 from target_spark_lake.ops.state import STATE
 from target_spark_lake.ops.status import STATUS
-from target_spark_lake.ops.vacuum import VACUUM
-from target_spark_lake.ops.verify import VERIFY
+from target_spark_lake.ops.table_commands import COMPACT, CONVERT, VACUUM, VERIFY
 from target_spark_lake.ops.view import VIEW
 
+SHELLS = ("bash", "zsh", "tcsh")
+GROUPS = {
+    "state": "the pipeline's saved state",
+    "log": "what LOG_BASED streams keep in the database",
+}
+# Flags that may also come before the command, with the number of words of each.
+LEADING = {"--config": 2, "--pipeline": 2, "--log-level": 2, "--json": 1}
+EXIT_CODES = (
+    "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the "
+    "command line is wrong."
+)
+
+
+def _complete(chosen: Namespace) -> None:
+    import shtab
+
+    _complete_files(chosen.parser, shtab.FILE)
+    print(shtab.complete(chosen.parser, chosen.shell))
+
+
+def _complete_files(parser: ArgumentParser, how: Any) -> None:
+    """Let the script offer files for flags that take one."""
+    for action in parser._actions:
+        if action.metavar == "FILE":
+            action.complete = how  # type: ignore[attr-defined]
+        for inner in (
+            (action.choices or {}).values() if isinstance(action, _SubParsersAction) else ()
+        ):
+            _complete_files(inner, how)
+
+
+COMPLETION = Command(
+    "completion",
+    "print a script that completes commands and flags in a shell",
+    ("completion bash > ~/.local/share/bash-completion/completions/spark-lake",),
+    _complete,
+    lambda parser: parser.add_argument("shell", choices=SHELLS),
+    of_lake=False,
+)
 COMMANDS = (
     INIT,
     CHECK,
@@ -44,16 +78,6 @@ COMMANDS = (
     RECOVER,
     UNLOCK,
     COMPLETION,
-)
-GROUPS = {
-    "state": "the pipeline's saved state",
-    "log": "what LOG_BASED streams keep in the database",
-}
-# Flags that may also come before the command, with the number of words of each.
-LEADING = {"--config": 2, "--pipeline": 2, "--log-level": 2, "--json": 1}
-EXIT_CODES = (
-    "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the "
-    "command line is wrong."
 )
 
 

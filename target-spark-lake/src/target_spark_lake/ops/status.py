@@ -16,7 +16,7 @@ from typing import Any
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, SourceError, redact
 from singer_spark.program.amounts import size_text, span_text
-from target_spark_lake.commit.watermark import newest_row_text
+from target_spark_lake.commit.bookmarks import newest_row_text
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
@@ -39,6 +39,7 @@ _HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
 _FOLLOWS = re.compile(r"  log: (?P<bytes>\d+) bytes of the server's log follow")
 _LOST = re.compile(r"  log: can't (?:continue|go on): (?P<why>.*)")
 _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
+NO_PIPELINE = "-"
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,6 @@ def _seconds(bookmark: Any, found: ToRead) -> int | None:
         return max(0, int((end - start).total_seconds()))
     except (ValueError, TypeError):
         return None
-
-
-NO_PIPELINE = "-"
 
 
 def _flags(parser: ArgumentParser) -> None:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from singer_spark.compared_source import NULL_TEXT, SEPARATOR, BucketSum, Part, Summing
 from singer_spark.core.lake_type import STRING, LakeType, Scalar, Struct
 from singer_spark.errors import SourceError
-from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.ops.comparison import Comparison, Rows, slices_of
+from target_spark_lake.table.arrow_columns import fitted
 
 if TYPE_CHECKING:
     from singer_spark.compared_source import SourceRows

@@ -25,14 +25,13 @@ from singer_spark.state.run_log import COMMITTED, last_committed
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.store.storage import Storage
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock import newest_entry
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.compared_columns import compared_columns
+from target_spark_lake.ops.compared_rows import LakeTable, committed_table, compared_columns
 from target_spark_lake.ops.comparison import Comparison, Found
-from target_spark_lake.ops.lake_rows import LakeTable, committed_table
 from target_spark_lake.ops.repair import Repair, repairable
 from target_spark_lake.ops.summing import in_part, summed
 from target_spark_lake.ops.verify_report import StreamReport, VerifyReport
@@ -45,6 +44,10 @@ if TYPE_CHECKING:
 
     from singer_spark.compared_source import SourceRows
     from target_spark_lake.commit.pipeline_run import PipelineRun
+
+# By name only: neither package imports the other (docs/decisions.md, 7).
+SOURCE_MODULE = "tap_spark_jdbc.source_view"
+logger = logging.getLogger("spark-lake")
 
 
 class NotLoadedError(ConfigurationError):
@@ -170,11 +173,6 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
             "the last run differs",
         rows.stream, why,
     )  # fmt: skip
-
-
-# By name only: neither package imports the other (docs/decisions.md, 7).
-SOURCE_MODULE = "tap_spark_jdbc.source_view"
-logger = logging.getLogger("spark-lake")
 
 
 @dataclass(frozen=True)

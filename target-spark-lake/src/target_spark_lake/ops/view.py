@@ -19,13 +19,19 @@ from singer_spark.core.metadata_columns import DELETED_AT
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage import Storage
-from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
-from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout
 from target_spark_lake.ops.command import CONFIG, Command, Lake, show
-from target_spark_lake.table.table_record import check_owner, read_record, records_of
+from target_spark_lake.table.partitioning import NULL_VALUE, Partitioning, escaped
+from target_spark_lake.table.table_record import (
+    DELTA,
+    ICEBERG,
+    PARQUET,
+    check_owner,
+    read_record,
+    records_of,
+)
 
 Quoter = Callable[[str], str]
 DUCKDB, SPARK = "duckdb", "spark"

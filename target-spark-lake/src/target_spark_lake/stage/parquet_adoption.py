@@ -1,7 +1,9 @@
-"""Staging of Parquet files from BATCH messages whose rows are certainly valid.
+"""Staging of Parquet files from BATCH messages, and whether one may become a file of its table,
+judged by its footer and columns.
 
-A file that already matches its table is moved by the storage. If only columns, hive folders or
-codec differ, Arrow rewrites it without looking at its values.
+Only files whose rows are certainly valid are taken whole. A file that already matches its table is
+moved by the storage. If only columns, hive folders or codec differ, Arrow rewrites it without
+looking at its values.
 """
 
 from __future__ import annotations
@@ -9,36 +11,190 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
 from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
-from target_spark_lake.columns.arrow_columns import fitted, repeated
-from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.arrow_staging import stage_rows
-from target_spark_lake.stage.batch_judge import ROWS_AT_ONCE, Way
-from target_spark_lake.stage.batch_plan import moment_of
+from target_spark_lake.stage.batch_plan import StagingLocation, moment_of
 from target_spark_lake.stage.stager import spark_failure
-from target_spark_lake.stage.staging_location import StagingLocation
-from target_spark_lake.table.changes import StagedBatch, StagedFile
+from target_spark_lake.table.arrow_columns import fitted, repeated
+from target_spark_lake.table.changes import StagedBatch, StagedFile, is_stamped
+from target_spark_lake.table.table_index import leaf_indexes, open_batch_file, statistics_of
+from target_spark_lake.validate.bulk_check import dated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from pyarrow.parquet import FileMetaData, ParquetFile
     from pyspark.sql import SparkSession
 
+    from singer_spark.core.lake_type import LakeType
     from singer_spark.store.storage import Storage
-    from target_spark_lake.intake.batch_locations import BatchLocation
-    from target_spark_lake.stage.batch_judge import Judgement
+    from target_spark_lake.intake.batch_message import BatchLocation
     from target_spark_lake.stage.batch_plan import BatchPlan
+    from target_spark_lake.validate.bulk_check import TypedRules, ValueCheck
 
+# Codec names as in file names; no table file has another codec.
+_CODECS = {
+    "ZSTD": "zstd",
+    "SNAPPY": "snappy",
+    "GZIP": "gzip",
+    "LZ4": "lz4",
+    "LZ4_RAW": "lz4",
+    "UNCOMPRESSED": "none",
+}
+ROWS_AT_ONCE = 1 << 14
 MOVES_AT_ONCE = 16
+
+
+class Way(Enum):
+    """How a file is staged."""
+
+    ADOPT = "it becomes the table's file as it is"
+    FIT = "it is rewritten"
+    LINES = "its records are checked one by one"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The findings on a file.
+
+    Attributes:
+        way: How to stage it.
+        rows: Its number of rows.
+        codec: Codec of its pages, as in file names; empty if it is none of the lake's.
+        reason: Why it is not adopted as it is; empty if it is.
+    """
+
+    way: Way
+    rows: int
+    codec: str
+    reason: str = ""
+
+
+def judge(
+    storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None
+) -> Judgement:
+    """Inspect a file, which errors call `name`; without rules, its records must be checked one by
+    one.
+
+    Raises:
+        ProtocolError: it is not a complete Parquet file, or has no column of the stream.
+        StorageError: it can't be read.
+    """
+    with open_batch_file(storage, path, name) as file:
+        codec = _codec(file.metadata)
+        _check_columns(file.schema_arrow.names, plan, name)
+        doubt = (
+            "its SCHEMA needs a check of each record"
+            if rules is None
+            else _doubt(file, plan, rules)
+        )
+        way, reason = (
+            (Way.LINES, doubt) if doubt else (Way.FIT, _difference(file.schema_arrow, codec, plan))
+        )
+        return Judgement(way if reason else Way.ADOPT, int(file.metadata.num_rows), codec, reason)
+
+
+def _codec(metadata: FileMetaData) -> str:
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return "none"
+    return _CODECS.get(metadata.row_group(0).column(0).compression, "")
+
+
+def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
+    wanted = [each for each in plan.columns.types if each not in METADATA_COLUMNS]
+    if not set(found) & set(wanted):
+        shown, expected = (", ".join(map(repr, each[:5])) or "none" for each in (found, wanted))
+        raise ProtocolError(
+            LakeCode.BATCH_COLUMNS,
+            f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing "
+            "was published",
+        )
+
+
+def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
+    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly
+    none does.
+    """
+    schema, metadata = file.schema_arrow, file.metadata
+    found, wanted = (
+        set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types)
+    )
+    if found != wanted or len(set(schema.names)) < len(schema.names):
+        return (
+            "it has other columns than its SCHEMA: "
+            f"{', '.join(sorted(found ^ wanted)[:5]) or 'one of them twice'}"
+        )
+    types = plan.found.types
+    taken = [field for field in schema if field.name in types and _counts(field.name, schema)]
+    for field in taken:
+        if not _same_values(field.type, types[field.name]):
+            return f"its column {field.name} is {field.type}, in the lake {types[field.name]}"
+    indexes = leaf_indexes(schema)
+    for name in sorted(rules.moments & set(schema.names)):
+        if not dated(metadata, indexes[name]):
+            return f"its column {name} may have times outside of the years 1 to 9999"
+    unproven = rules.unproven(statistics_of(metadata, 0, rules.provable).columns)
+    wrong = _wrong(file, unproven) if unproven else None
+    return f"its column {wrong} has a value that may be invalid" if wrong else ""
+
+
+def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
+    """Why a file of correct values is rewritten; empty if it has exactly the columns of staged
+    files, in order.
+    """
+    if not codec:
+        return "no file of the lake has its codec"
+    if plan.partitioning is not None:
+        return "its rows belong in hive folders"
+    if columns_of_arrow(schema) != plan.staged or not all(
+        _counts(name, schema) for name in schema.names
+    ):
+        return "its columns are not the table's in number, order or type"
+    return ""
+
+
+def _counts(name: str, schema: pa.Schema) -> bool:
+    """Whether a column is taken from the file: metadata columns only all together, or just the mark
+    of deleted rows.
+    """
+    return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
+
+
+def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
+    """Whether a column of this Arrow type holds only values of the lake's type, and can be
+    converted to it.
+    """
+    wanted = arrow_type(lake)
+    if pa.types.is_large_string(arrow):
+        return bool(pa.types.is_string(wanted))
+    if pa.types.is_large_binary(arrow):
+        return bool(pa.types.is_binary(wanted))
+    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(wanted):
+        return bool(arrow.unit == wanted.unit and (arrow.tz is None) == (wanted.tz is None))
+    found = columns_of_arrow(pa.schema([pa.field("column", arrow)]))
+    return found is not None and found.types["column"] == lake
+
+
+def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
+    """The first column, of those for which the footer is not conclusive, with a value that may be
+    invalid.
+    """
+    for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven)):
+        for name, check in unproven.items():
+            if not check.is_right(batch.column(name), typed=True):
+                return name
+    return None
 
 
 @dataclass(frozen=True)

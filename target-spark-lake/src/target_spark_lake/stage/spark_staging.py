@@ -31,25 +31,28 @@ from singer_spark.errors import (
     StorageError,
 )
 from singer_spark.store.storage import Storage
-from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
 from target_spark_lake.stage.arrow_staging import stage_rows
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.stage.line_rows import rows_of
-from target_spark_lake.stage.staging_location import StagingLocation
-from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.changes import POSITION, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from target_spark_lake.columns.partitioning import Partitioning
     from target_spark_lake.stage.batch_plan import BatchPlan
+    from target_spark_lake.table.partitioning import Partitioning
 
     # Given a task's batches, an unused local path, and a name that no other attempt has.
     Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
     from collections.abc import Iterator
+
+# Errors of the data, the config or the disk, which another attempt would find again.
+_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError, ResourceError)}
+_PLACE = Field(POSITION, Scalar("bigint"))
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,6 @@ def shared_lines(
 
 def _name(first: int) -> str:
     return f"{first:012d}"
-
-
-# Errors of the data, the config or the disk, which another attempt would find again.
-_REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError, ResourceError)}
-_PLACE = Field(POSITION, Scalar("bigint"))
 
 
 def stage_pieces(

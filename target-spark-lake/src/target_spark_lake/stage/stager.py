@@ -1,9 +1,13 @@
-"""Staging of a spooled batch, in this process or by Spark; the validator judges doubtful lines."""
+"""Staging of a spooled batch, in this process or by Spark, whose session is started here; the
+validator judges doubtful lines.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,10 +23,9 @@ from singer_spark.errors import (
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
-from target_spark_lake.stage.staging_location import StagingLocation
+from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.changes import StagedBatch, StagedFile
-from target_spark_lake.validate.quarantine import RejectedRecords
-from target_spark_lake.validate.record_validator import InvalidRecordError
+from target_spark_lake.validate.record_validator import InvalidRecordError, RejectedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,15 +37,17 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.intake.spool import SpooledBatch
     from target_spark_lake.stage.batch_plan import BatchPlan
-    from target_spark_lake.validate.quarantine import Quarantine
-    from target_spark_lake.validate.record_validator import RecordValidator
+    from target_spark_lake.validate.record_validator import Quarantine, RecordValidator
 
     # Takes an invalid line: its number among the lines judged, the line, and what is wrong with it.
     Rejection = Callable[[int, bytes, InvalidRecordError], None]
 
+    from target_spark_lake.config.settings import TargetSettings
+
 DOUBTFUL_AT_ONCE = 1 << 12
 _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 _TRACE = "Traceback (most recent call last)"
+PROGRAM = "target-spark-lake"
 
 
 @dataclass(frozen=True)
@@ -273,3 +278,41 @@ def spark_failure(error: Exception, what: str, location: str) -> SingerSparkErro
             f"{cut(cause, 200)}",
         )
     return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")
+
+
+def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
+    """Start Spark for this bucket, where the settings say."""
+    from singer_spark.engine.cluster import is_local
+    from singer_spark.engine.session import get_session
+    from singer_spark.engine.session_conf import SparkOptions
+
+    spark = settings.spark
+    if storage.local and (spark.remote or not is_local(spark.master)):
+        logging.getLogger(PROGRAM).warning(
+            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, "
+                "under this very path",
+            storage.url, spark.remote or spark.master,
+        )  # fmt: skip
+    session = get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf))
+    if spark.remote:
+        check_reach(session, storage)
+    return session
+
+
+def check_reach(session: SparkSession, storage: Storage) -> None:
+    """Check that tasks of a Spark Connect server reach the bucket."""
+    import target_spark_lake
+    from singer_spark.engine.python_tasks import in_remote_task
+
+    try:
+        in_remote_task(
+            session, target_spark_lake, partial(storage.exists, ".dataspoc/staging/reach")
+        )
+    except Exception as error:
+        causes = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        cause = cut(causes[0] if causes else str(error), 300)
+        raise ConfigurationError(
+            LakeCode.EXECUTORS_UNSUITABLE,
+            f"the Spark Connect server does not reach {storage.url}: {cause}; its Python needs "
+            "pyarrow, fsspec and the store's library, and its network a way to the store",
+        ) from error

@@ -50,19 +50,18 @@ from singer_spark.store.parquet_footer import (
 )
 from singer_spark.store.thrift_compact import Struct as ThriftStruct
 from singer_spark.store.thrift_compact import struct_bytes
-from target_spark_lake.columns.arrow_columns import fitted
-from target_spark_lake.columns.lake_parquet import (
+from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.stage.batch_plan import StagingLocation
+from target_spark_lake.table.arrow_columns import fitted
+from target_spark_lake.table.changes import POSITION, StagedFile
+from target_spark_lake.table.lake_parquet import (
     ROW_GROUP_BYTES,
     LakeFile,
     batches,
     gathered,
     opened_parquet,
 )
-from target_spark_lake.columns.partitioning import folder_values
-from target_spark_lake.columns.staged_metadata import POSITION
-from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.stage.staging_location import StagingLocation
-from target_spark_lake.table.changes import StagedFile
+from target_spark_lake.table.partitioning import folder_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,10 +69,10 @@ if TYPE_CHECKING:
 
     from singer_spark.store.storage import Storage
 
-
 # Where offsets are in a column chunk, and in its metadata.
 CHUNK_OFFSETS = (CHUNK_OFFSET, 4, 6)
 METADATA_OFFSETS = (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER)
+AT_ONCE = 2
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
@@ -155,9 +154,6 @@ def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
 def _add(struct: ThriftStruct, number: int, more: int) -> None:
     kind, content = struct[number]
     struct[number] = kind, content + more
-
-
-AT_ONCE = 2
 
 
 @dataclass(frozen=True)

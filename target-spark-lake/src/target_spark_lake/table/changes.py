@@ -1,4 +1,5 @@
-"""The plain values of a commit: what a run staged, and its changes to the lake.
+"""The plain values of a commit: what a run staged, the columns that staged rows have besides those
+of the stream, and the changes to the lake.
 
 An `Unreferenced` holds the files of a table that no kept version needs, with what its format must
 know about them. `spark-lake vacuum` calls each table's log twice:
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from singer_spark.core.lake_type import Struct, columns_from_text
+from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.error_codes import LakeCode
 
@@ -29,6 +32,24 @@ if TYPE_CHECKING:
     from singer_spark.store.files import FileInfo
     from target_spark_lake.table.table_index import TableIndex
     from target_spark_lake.table.table_record import TableRecord
+
+# What a merge decides by: its staged rows have these even if the user wants no metadata columns.
+CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
+# Only in staged rows whose file does not keep their order: the row's number in its batch.
+POSITION = "_spark_lake_position"
+
+
+def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) -> Struct:
+    """A table's columns, followed by those that a merge needs and the table lacks."""
+    missing = {name: METADATA_COLUMNS[name] for name in needed if name not in columns.types}
+    return Struct((*columns, *columns_from_text(missing)))
+
+
+def is_stamped(names: list[str]) -> bool:
+    """Whether rows with these columns carry the reader's metadata columns; only some of them come
+    from the source.
+    """
+    return set(METADATA_COLUMNS) <= set(names)
 
 
 class Fate(Enum):
@@ -93,7 +114,7 @@ class StagedFile:
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
         positioned: Whether its rows are out of order and carry their position
-            (`staged_metadata.POSITION`), which no
+            (`POSITION`), which no
             reader may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.

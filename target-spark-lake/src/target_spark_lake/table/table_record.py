@@ -1,4 +1,4 @@
-"""A table's owner and columns, recorded in one small object beside the data.
+"""A table's owner, columns, format and load method, recorded in one small object beside the data.
 
 `<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines
 can't both own a table; its columns change with the commit that changes the table. A claim is valid
@@ -24,10 +24,9 @@ from singer_spark.errors import (
 )
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.store.at_once import each
-from target_spark_lake.columns.text_columns import TextColumns
-from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import HISTORY, TABLES, folder_name, table_of_record
+from target_spark_lake.table.text_columns import TextColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +34,15 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
+APPEND_ONLY = "append-only"
+UPSERT = "upsert"
+OVERWRITE = "overwrite"
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+# A table can be converted to a format later in this list.
+FORMATS = (PARQUET, DELTA, ICEBERG)
+# Formats whose readers never notice that files are compacted.
+AUTO_COMPACTED = (DELTA, ICEBERG)
 logger = logging.getLogger(__name__)
-
 CLAIM_TRIES = 50
 _FIELDS = (
     *("pipeline", "stream", "load_method", "claimed_by"),
@@ -45,6 +51,37 @@ _FIELDS = (
 _LISTS = ("key_properties", "cursor", "partition_by", "foreign")
 # Records of version 0.1.0 lack these.
 _LATER_LISTS = ("json_texts", "mixed_texts")
+
+
+@dataclass(frozen=True)
+class LoadMethod:
+    """What a load method does to a table.
+
+    Attributes:
+        merges: The table holds one row per key.
+        replaces: The run's rows replace the table's content; the stream must be sent whole.
+        drops_stale: Rows whose key is missing from a stream that was sent whole are removed.
+        has_history: A second table keeps every version of each row.
+    """
+
+    merges: bool = False
+    replaces: bool = False
+    drops_stale: bool = False
+    has_history: bool = False
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether every row ever loaded stays in the table."""
+        return not self.merges and not self.replaces
+
+
+LOAD_METHODS = {
+    APPEND_ONLY: LoadMethod(),
+    UPSERT: LoadMethod(merges=True),
+    "append-dedup": LoadMethod(merges=True, has_history=True),
+    OVERWRITE: LoadMethod(replaces=True),
+    "overwrite-delete-stale": LoadMethod(merges=True, drops_stale=True),
+}
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,14 @@ from unicodedata import bidirectional
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.schema_mapping import json_types
 from singer_spark.core.sql_type import annotated_type
-from target_spark_lake.columns.text_columns import canonical
+from target_spark_lake.table.text_columns import canonical
 from target_spark_lake.validate.lake_value import MOMENT
 from target_spark_lake.validate.patterns import is_found, is_pattern
-from target_spark_lake.validate.schema_reading import FLOATING, NON_FINITE, plain_branch
+from target_spark_lake.validate.value_schema import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
     from jsonschema import FormatChecker, TypeChecker
     from jsonschema.protocols import Validator
-
 
 # In SQL, times usually have no zone, or one of whole hours.
 _CLOCK = re.compile(
@@ -54,21 +53,6 @@ _BEYOND_ASCII = "\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef" + "".join(
 _BEYOND_ASCII += "\U000e1000-\U000efffd"
 
 
-def _text_of(characters: str) -> re.Pattern[str]:
-    # Possessive, so that what was matched is not tried in other portions, which would take forever.
-    return re.compile(rf"(?:[{characters}]++|%[0-9A-Fa-f]{{2}})*+")
-
-
-def _parts_of(more: str, private: str) -> tuple[re.Pattern[str], ...]:
-    """What user, host, path, query and fragment may consist of, with further characters."""
-    plain = _UNRESERVED + more
-    return tuple(
-        map(_text_of, (f"{plain}:", plain, f"{plain}:@/", f"{plain}:@/?{private}", f"{plain}:@/?"))
-    )
-
-
-_URI, _IRI = _parts_of("", ""), _parts_of(_BEYOND_ASCII, _PRIVATE)
-
 # RFC 6570.
 _NAME = r"(?:[A-Za-z0-9_]++|%[0-9A-Fa-f]{2})++"
 _VARIABLE = rf"{_NAME}(?:\.{_NAME})*+(?::[1-9][0-9]{{0,3}}|\*)?"
@@ -83,6 +67,25 @@ _RELATIVE_POINTER = re.compile(rf"(?:0|[1-9][0-9]*+)(?:#|{_POINTER})", re.DOTALL
 _LONGEST_NAME = 253
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _DOTS = re.compile("[.\u3002\uff0e\uff61]")
+JSON = dict[str, Any]
+# More digits than any column can hold.
+_EXACT = Context(prec=1000)
+
+
+def _text_of(characters: str) -> re.Pattern[str]:
+    # Possessive, so that what was matched is not tried in other portions, which would take forever.
+    return re.compile(rf"(?:[{characters}]++|%[0-9A-Fa-f]{{2}})*+")
+
+
+def _parts_of(more: str, private: str) -> tuple[re.Pattern[str], ...]:
+    """What user, host, path, query and fragment may consist of, with further characters."""
+    plain = _UNRESERVED + more
+    return tuple(
+        map(_text_of, (f"{plain}:", plain, f"{plain}:@/", f"{plain}:@/?{private}", f"{plain}:@/?"))
+    )
+
+
+_URI, _IRI = _parts_of("", ""), _parts_of(_BEYOND_ASCII, _PRIVATE)
 
 
 def is_moment(text: str) -> bool:
@@ -203,11 +206,6 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "relative-json-pointer": lambda text: _RELATIVE_POINTER.fullmatch(text) is not None,
     "regex": is_pattern,
 }
-
-JSON = dict[str, Any]
-
-# More digits than any column can hold.
-_EXACT = Context(prec=1000)
 
 
 def draft7(schema: JSON) -> Validator:

@@ -1,4 +1,6 @@
-"""Converts a JSON value to the value of a lake column, or says why the column can't hold it."""
+"""Converts a JSON value to the value of a lake column, or says why the column can't hold it, as a
+double that would round a whole number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from singer_spark.core.exact_json import to_json
-from singer_spark.core.lake_type import INTEGERS, Array, LakeType, Struct
+from singer_spark.core.lake_type import INTEGERS, Array, LakeType, Scalar, Struct
+from singer_spark.core.sql_type import annotated_type
+from target_spark_lake.table.text_columns import ELEMENT
+from target_spark_lake.validate.value_schema import FLOATING, plain_branch
 
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
@@ -23,6 +28,9 @@ MOMENT = re.compile(
     re.ASCII,
 )
 _UTC = ("Z", "z", "+00:00", "-00:00", "+00", "-00")
+JSON = dict[str, Any]
+# Every integer up to here is exactly a double.
+GREATEST_EXACT = 1 << 53
 
 
 class UnholdableError(ValueError):
@@ -167,3 +175,61 @@ def _moment(text: str, *, naive: bool) -> datetime:
     except OverflowError as error:
         raise UnholdableError("it is not of the years 1 to 9999 in UTC") from error
     return moment if naive else moment.replace(tzinfo=UTC)
+
+
+def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
+    """True for a plain `number`, which is a double in the lake and would round large whole numbers;
+    for nested ones, a mapping by member name or `ELEMENT`; None if there are none.
+    """
+    branch = plain_branch(schema)
+    if lake == Scalar("double"):
+        sql = annotated_type(branch)
+        return True if sql is None or sql.name not in FLOATING else None
+    if isinstance(lake, Array) and isinstance(items := branch.get("items"), dict):
+        inner = plain_numbers(items, lake.element)
+        return None if inner is None else {ELEMENT: inner}
+    if not isinstance(lake, Struct):
+        return None
+    properties = branch.get("properties") or {}
+    found = {
+        name: plain_numbers(properties[name], kind)
+        for name, kind in lake.types.items()
+        if name in properties
+    }
+    return {name: each for name, each in found.items() if each is not None} or None
+
+
+def refuse_rounded(value: Any, plain: Any) -> None:
+    """Refuse a whole number, however it is spelled, that is not exactly a double.
+
+    Fractions may be rounded.
+
+    `plain` is from `plain_numbers`.
+
+    Raises:
+        UnholdableError: a whole number in it would be rounded.
+    """
+    if plain is True:
+        if isinstance(value, int | Decimal) and not _is_double(value):
+            raise UnholdableError(
+                "a double would be another whole number; BIGINT or DECIMAL(p,s) holds it"
+            )
+    elif plain is not None and value is not None:
+        parts = enumerate(value) if isinstance(value, list) else value.items()
+        for name, each in parts:
+            try:
+                refuse_rounded(each, plain.get(ELEMENT if isinstance(value, list) else name))
+            except UnholdableError as error:
+                error.path = (name, *error.path)
+                raise
+
+
+def _is_double(value: int | Decimal) -> bool:
+    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest
+    digits, or in 17.
+    """
+    number = Decimal(value)
+    if number.copy_abs() <= GREATEST_EXACT or number != number.to_integral_value():
+        return True
+    held = float(number)
+    return int(held) == value or value in (Decimal(repr(held)), Decimal(f"{held:.17g}"))

@@ -17,9 +17,9 @@ from singer_spark.store.storage import Storage
 from target.formats.iceberg.iceberg_items import INT, ITEM, TEXT, data_files, item, items
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.config.iceberg_catalog import IcebergCatalog
-from target_spark_lake.table_logs.iceberg_log.iceberg_tables import IcebergTables
-from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
+from target_spark_lake.iceberg_log.iceberg_tables import IcebergTables
+from target_spark_lake.iceberg_log.table_commit import IcebergCommit
+from target_spark_lake.layout import IcebergCatalog
 
 NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
 

@@ -24,8 +24,8 @@ from singer_spark.store.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.meltano.lake_states import LakeStateError, LakeStateStoreManager
-from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.meltano.lake_backend import LakeStateError, LakeStateStoreManager
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

@@ -30,7 +30,7 @@ from singer_spark.errors import (
 from target.formats.iceberg.iceberg_items import INT, ITEM, command, item, items
 from target.iceberg_lake import IcebergLake
 from target.loading import record, state
-from target_spark_lake.table_logs.iceberg_log import iceberg_tables
+from target_spark_lake.iceberg_log import iceberg_tables
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from target import loading
-from target_spark_lake.columns import lake_parquet, stored_group
-from target_spark_lake.formats import arrow_merge, spark_merge
+from target_spark_lake.formats import merge_engine, spark_merge
 from target_spark_lake.stage import arrow_staging
+from target_spark_lake.table import lake_parquet
 
 
 @pytest.fixture(params=["local", "local in pieces", "spark", "spark in pieces"])
@@ -18,8 +18,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     name = str(request.param)
     monkeypatch.setitem(loading.DEFAULTS, "engine", name.split()[0])
     if "pieces" in name:
-        monkeypatch.setattr(arrow_merge, "KEYS_AT_ONCE", 3)
-        monkeypatch.setattr(arrow_merge, "SAMPLED", 2)
+        monkeypatch.setattr(merge_engine, "KEYS_AT_ONCE", 3)
+        monkeypatch.setattr(merge_engine, "SAMPLED", 2)
         monkeypatch.setattr(spark_merge, "divided", lambda files, _: [[file] for file in files])
         small_row_groups(monkeypatch)
     return name
@@ -31,4 +31,4 @@ def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "ROW_GROUP_BYTES", 600)
     monkeypatch.setattr(lake_parquet, "BATCH_ROWS", 5)
     for name in ("FEW_ROWS", "FEW_BYTES"):
-        monkeypatch.setattr(stored_group, name, 0)
+        monkeypatch.setattr(lake_parquet, name, 0)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import RecordError
-from target.columns.hive_folders import (
+from target.loading import Lake
+from target.table.hive_folders import (
     DATE,
     INT,
     NAIVE,
@@ -26,7 +27,6 @@ from target.columns.hive_folders import (
     load,
     seen,
 )
-from target.loading import Lake
 from target_spark_lake.ops.spark_lake import command
 
 __all__ = ["lake"]

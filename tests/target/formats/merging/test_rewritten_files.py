@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from target.columns.test_stored_groups import chunks
 from target.delta_lake import DeltaLake
 from target.formats.merging.conftest import small_row_groups
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
+from target.table.test_stored_groups import chunks
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from target_spark_lake.formats import staged_keys as module
-from target_spark_lake.formats.staged_keys import StagedKeys, staged_keys
-from target_spark_lake.table.file_statistics import ColumnRange, FileStatistics, statistics_of
-from target_spark_lake.table.table_index import TableIndex
+from target_spark_lake.formats import file_pruning as module
+from target_spark_lake.formats.file_pruning import StagedKeys, staged_keys
+from target_spark_lake.table.table_index import (
+    ColumnRange,
+    FileStatistics,
+    TableIndex,
+    statistics_of,
+)
 
 UTC = dt.UTC
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

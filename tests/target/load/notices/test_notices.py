@@ -13,12 +13,12 @@ from singer_spark.errors import RecordError, StorageError
 from singer_spark.store.storage import Storage
 from target.load.notices.told_runs import ALL, ID, LINES, fail, journals, succeed
 from target.loading import Lake, record, schema, state
-from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.commit import pipeline_run
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.notices import without_values
 from target_spark_lake.table.changes import Commit
+from target_spark_lake.table.partitioning import Partitioning
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

@@ -19,8 +19,8 @@ from singer_spark.state.run_log import encode, runs_folder
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
+from target_spark_lake.commit.bookmarks import lag_seconds
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.watermark import lag_seconds
 from target_spark_lake.ops.spark_lake import command
 
 if TYPE_CHECKING:
