@@ -27,6 +27,9 @@ class ScalarType:
         iceberg: Its class in `pyiceberg.types`, without `Type`.
         delta: Its name in a Delta log; empty: Spark's.
         bytes: The size of an integer, else 0.
+        key: The type of a replication key in it (`key_value.KeyType`); empty for numbers and texts.
+        form: What JSON Schema says of its texts, if these have a form of their own.
+        pattern: RE2's pattern of the texts that only lack a check of the calendar.
     """
 
     names: str
@@ -37,7 +40,14 @@ class ScalarType:
     iceberg: str
     delta: str = ""
     bytes: int = 0
+    key: str = ""
+    form: Mapping[str, str] = field(default_factory=dict)
+    pattern: str = ""
 
+
+_DAY = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
+_CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
+_ZONE = r"(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?"
 
 _TYPES = (
     ScalarType("boolean bool", "BOOLEAN", bool, "bool_", "Boolean", "Boolean"),
@@ -49,14 +59,29 @@ _TYPES = (
     ScalarType("float real", "REAL", float, "float32", "Float", "Float"),
     ScalarType("double", "DOUBLE PRECISION", float, "float64", "Double", "Double"),
     ScalarType("string text varchar", "TEXT", str, "string", "String", "String"),
-    ScalarType("binary bytes", "VARBINARY", bytes, "binary", "Binary", "Binary"),
-    ScalarType("date", "DATE", date, "date32", "Date", "Date"),
+    ScalarType(
+        *("binary bytes", "VARBINARY", bytes, "binary", "Binary", "Binary"),
+        key="binary",
+        form={"contentEncoding": "base64"},
+    ),
+    ScalarType(
+        *("date", "DATE", date, "date32", "Date", "Date"),
+        key="date",
+        form={"format": "date"},
+        pattern=f"^{_DAY}$",
+    ),
     ScalarType(
         *("timestamp timestamp_ltz timestamptz", "TIMESTAMP WITH TIME ZONE", datetime),
         *("timestamp us UTC", "Timestamp", "Timestamptz"),
+        key="timestamp",
+        form={"format": "date-time"},
+        pattern=f"^{_DAY}{_CLOCK}{_ZONE}$",
     ),
     ScalarType(
-        *("timestamp_ntz", "TIMESTAMP", datetime, "timestamp us", "TimestampNTZ", "Timestamp")
+        *("timestamp_ntz", "TIMESTAMP", datetime, "timestamp us", "TimestampNTZ", "Timestamp"),
+        key="datetime",
+        form={"format": "date-time"},
+        pattern=f"^{_DAY}{_CLOCK}$",
     ),
 )
 # By the name that Spark prints; decimals, which have digits, are not among them.

@@ -227,14 +227,13 @@ def _scale_of(multiple: Any) -> int | None:
 
 def _string_type(schema: JSON) -> Scalar:
     sql = annotated_type(schema)
-    match schema.get("format"):
-        case "date":
-            return Scalar("date")
-        case "date-time":
-            return Scalar(
-                "timestamp_ntz" if sql is not None and sql.name == "TIMESTAMP" else "timestamp"
-            )
-    return Scalar("binary") if schema.get("contentEncoding") == "base64" else STRING
+    for keyword in ("format", "contentEncoding"):
+        form = {keyword: schema.get(keyword)}
+        fitting = [name for name, each in SCALARS.items() if each.form == form]
+        if fitting:
+            named = [name for name in fitting if sql is not None and SCALARS[name].sql == sql.name]
+            return Scalar([*named, *fitting][0])
+    return STRING
 
 
 def _members(properties: JSON, owner: str) -> Struct:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from singer_spark.core.key_value import KeyType, KeyValue
-from singer_spark.core.lake_type import INTEGERS
+from singer_spark.core.lake_type import INTEGERS, SCALARS
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import span_text
 from target_spark_lake.error_codes import LakeCode
@@ -30,13 +30,8 @@ _FORMS = (
 )
 _HEXADECIMAL = re.compile(r"(?:\\x)?(?:[0-9a-fA-F]{2})+")
 _INTEGER_BITS = {name: 8 * size for name, size in INTEGERS.items()}
-_COLUMNS = {
-    **dict.fromkeys(_INTEGER_BITS, (KeyType.INTEGER, False)),
-    "date": (KeyType.DATE, False),
-    "timestamp": (KeyType.TIMESTAMP, True),
-    "timestamp_ntz": (KeyType.DATETIME, False),
-    "binary": (KeyType.BINARY, False),
-}
+_COLUMNS = dict.fromkeys(_INTEGER_BITS, KeyType.INTEGER)
+_COLUMNS |= {name: KeyType(each.key) for name, each in SCALARS.items() if each.key}
 _EXAMPLES = {
     KeyType.INTEGER: "42",
     KeyType.DECIMAL: "12.50",
@@ -149,7 +144,8 @@ def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
         return BookmarkKey(name, KeyType.DECIMAL, False, source)
     if column not in _COLUMNS:
         return None
-    key_type, aware = _COLUMNS[column]
+    key_type = _COLUMNS[column]
+    aware = key_type is KeyType.TIMESTAMP
     return BookmarkKey(name, key_type, aware, source, _INTEGER_BITS.get(column))
 
 

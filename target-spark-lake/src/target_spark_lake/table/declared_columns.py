@@ -271,12 +271,10 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
         return named
     if kinds != {"string"} or "contentEncoding" in plain:
         return None
-    if kind in _MOMENTS and plain.get("format") in (None, "date-time"):
-        return {**named, "format": "date-time"}
-    if kind.name == "date" and "format" not in plain:
-        return {**named, "format": "date"}
-    if kind.name == "binary" and "format" not in plain:
-        return {**named, "contentEncoding": "base64"}
+    form = SCALARS[kind.name].form if kind.name in SCALARS else {}
+    given = plain.get("format")
+    if form and (given is None or (kind in _MOMENTS and given == form["format"])):
+        return {**named, **form}
     return None
 
 

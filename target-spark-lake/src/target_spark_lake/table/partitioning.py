@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 from urllib.parse import unquote
 
-from singer_spark.core.lake_type import INTEGERS, Field, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import INTEGERS, SCALARS, Field, LakeType, Scalar, Struct
 from singer_spark.errors import ConfigurationError, RecordError
 from target_spark_lake.error_codes import LakeCode
 
@@ -30,7 +30,8 @@ UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
 UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
 # Types whose texts represent their values exactly.
 COLUMN_TYPES = ("string", "boolean", *INTEGERS, "date")
-_TIMES = ("date", "timestamp", "timestamp_ntz")
+_TIMES = tuple(name for name, each in SCALARS.items() if each.python in (date, datetime))
+_MOMENTS = tuple(name for name, each in SCALARS.items() if each.python is datetime)
 # Only for tables with hidden partitions: the hash of a value, or its beginning.
 BUCKET, TRUNCATE = "bucket", "truncate"
 HIDDEN = (BUCKET, TRUNCATE)
@@ -203,7 +204,7 @@ class Partitioning:
 
 
 def _column_problem(name: str, kind: LakeType) -> str | None:
-    if str(kind) in _TIMES[1:]:
+    if str(kind) in _MOMENTS:
         return f"{name} is a {kind}, use day({name}) or another of {', '.join(UNITS)}"
     if str(kind) not in COLUMN_TYPES:
         return f"{name} is a {kind}, whose values folder names can't hold exactly"

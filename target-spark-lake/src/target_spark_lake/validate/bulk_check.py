@@ -19,7 +19,15 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.lake_type import FLOATING_TYPES, STRING, Array, LakeType, Scalar, Struct
+from singer_spark.core.lake_type import (
+    FLOATING_TYPES,
+    SCALARS,
+    STRING,
+    Array,
+    LakeType,
+    Scalar,
+    Struct,
+)
 from singer_spark.core.schema_mapping import json_types, lake_type
 from singer_spark.core.sql_type import annotated_type
 from target_spark_lake.table.text_columns import ELEMENT
@@ -44,14 +52,8 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-# In RE2's syntax; the conversion decides whether the day exists.
-_DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
-_CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
-_SPELLINGS = {
-    "date": f"^{_DATE}$",
-    "timestamp_ntz": f"^{_DATE}{_CLOCK}$",
-    "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?$",
-}
+# The conversion decides whether the day exists.
+_PATTERNS = {name: each.pattern for name, each in SCALARS.items() if each.pattern}
 _OF_TIMES = ("date", "date-time")
 # A number that may be whole, and have more digits than a double keeps.
 _LONG_NUMBER = (
@@ -153,8 +155,8 @@ class ValueCheck:
             return False
         if (
             not typed
-            and kind in _SPELLINGS
-            and not _all(pc.match_substring_regex(values, _SPELLINGS[kind]))
+            and kind in _PATTERNS
+            and not _all(pc.match_substring_regex(values, _PATTERNS[kind]))
         ):
             return False
         return all(_all(limit.kept_by(values)) for limit in self.limits)
