@@ -17,7 +17,7 @@ import yaml
 from singer_sdk.helpers.capabilities import FLATTENING_CONFIG, STREAM_MAPS_CONFIG
 
 from singer_spark.core.config_secrets import is_secret_setting
-from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
+from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA as TAP
 from target_spark_lake.config.settings import CONFIG_JSONSCHEMA as TARGET
 
 PROGRAMS = {"tap-spark-jdbc": TAP, "target-spark-lake": TARGET}

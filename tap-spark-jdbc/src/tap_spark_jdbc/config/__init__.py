@@ -1,4 +1,4 @@
 """The tap's settings, all checked before anything is started.
 
-It may import `dialects`. Start with `settings`; `config_schema` declares them.
+It may import `dialects`. Start with `settings`.
 """

@@ -6,10 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from singer_spark.core.settings import NOT_EMPTY, described, object_schema
 from singer_spark.state.run_log import BATCHES
 
 # The codecs that each format's readers support; the first is the default.
 CODECS = {"parquet": ("zstd", "snappy", "gzip", "lz4", "none"), "jsonl": ("gzip", "none")}
+BATCH_CONFIG = object_schema(
+    {
+        "encoding": object_schema(
+            {
+                "format": described({"type": "string", "enum": list(CODECS)}, "Of the files"),
+                "compression": described(
+                    {"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"
+                ),
+            },
+            required=("format",),
+        ),
+        "storage": object_schema(
+            {
+                "root": described(
+                    NOT_EMPTY,
+                    "Path or URL of the files' folder; in the bucket of `--state-from` where not "
+                    "given",
+                ),
+                "prefix": described({"type": "string"}, "Prefix of each file's path below it"),
+            },
+        ),
+    },
+    required=("encoding",),
+)
 
 
 @dataclass(frozen=True)

@@ -1,180 +1,251 @@
-"""The tap's settings as one frozen value, all checked before Spark starts."""
+"""The tap's settings, each declared once as an attribute with its JSON Schema; all problems are
+reported at once, before Spark starts.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from singer_spark.core.bookmark import KeyType
 from singer_spark.core.config_secrets import register_secrets
 from singer_spark.core.environment import expand, with_numbers
-from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems, nearest
+from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.core.settings import (
+    COUNT,
+    JSON,
+    NOT_EMPTY,
+    described,
+    object_schema,
+    schema_of,
+    setting,
+)
 from singer_spark.core.spark_settings import SparkSettings
-from singer_spark.engine.cluster import is_local
 from singer_spark.engine.engine import LOCAL, engine_and_why, is_spark
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
-from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
+from tap_spark_jdbc.config.batch_settings import BATCH_CONFIG, BatchSettings, batch_problems
+from tap_spark_jdbc.config.database_problems import database_problems, reach_problems
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
-from tap_spark_jdbc.dialects import dialect_of, known_dialects
-from tap_spark_jdbc.dialects.mask import Kind
-
-_IAM = ("postgresql", "mariadb")
-# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
-_OF_THIS_MACHINE = re.compile(
-    r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))"
+from tap_spark_jdbc.config.stream_options import (
+    LATE_ROWS,
+    SECONDS,
+    TEXTS,
+    QueryStream,
+    StreamOptions,
+    stream_options,
+    with_tuples,
 )
-
-
-def database_problems(config: Mapping[str, Any]) -> list[str]:
-    """Problems of a config that depend on its database."""
-    url = config.get("jdbc_url")
-    if not isinstance(url, str) or not url.startswith("jdbc:"):
-        return []
-    dialect, problems = dialect_of(url), _scheme_problems(url, config)
-    if config.get("auth") == "aws-iam":
-        if dialect.name not in _IAM:
-            problems.append(
-                f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}"
-            )
-        if not config.get("user"):
-            problems.append("auth: aws-iam needs user")
-        if config.get("password"):
-            problems.append("auth: aws-iam takes the place of password; leave one of them out")
-    connections, fewest = config.get("max_connections"), dialect.own_connections + 1
-    if isinstance(connections, int) and connections < fewest:
-        problems.append(
-            f"max_connections: must be at least {fewest} for {dialect.name}: "
-            f"{dialect.own_connections} for questions, and one that reads rows"
-        )
-    if config.get("statement_timeout") and dialect.statement_timeout is None:
-        problems.append(
-            f"statement_timeout: is not supported for {dialect.name}; set a limit for the "
-            "database's user"
-        )
-    return problems
-
-
-def _scheme_problems(url: str, config: Mapping[str, Any]) -> list[str]:
-    """A URL that no known driver understands, unless the user names one."""
-    if dialect_of(url).driver or config.get("driver"):
-        return []
-    known = [
-        prefix.split(":")[1]
-        for dialect in known_dialects().values()
-        for prefix in dialect.url_prefixes
-    ]
-    scheme = url.split(":")[1]
-    if near := nearest(scheme, known):
-        return [f"jdbc_url: no driver is known for jdbc:{scheme}:{near}"]
-    return [
-        f"jdbc_url: no driver is known for jdbc:{scheme}: (known are {', '.join(known)}); name its "
-        "class in `driver`, "
-        "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
-    ]
-
-
-def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
-    """Problems with the database for the executors configured in `spark`."""
-    remote, master = spark.get("remote"), spark.get("master")
-    url = str(jdbc_url)
-    if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):
-        return []
-    shown = re.split(r"[?;]", url, maxsplit=1)[0]
-    where = "spark.remote" if remote else "spark.master"
-    return [
-        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't "
-        "reach; use local[*]"
-    ]
-
 
 T = TypeVar("T")
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """A config's options for the streams that match a glob pattern; None where not set."""
-
-    replication_key: str | None = None
-    replication_key_type: KeyType | None = None
-    start_value: str | int | float | None = None
-    end_value: str | int | float | None = None
-    key_properties: tuple[str, ...] | None = None
-    load_method: str | None = None
-    settle_seconds: float | None = None
-    where: str | None = None
-    partition_column: str | None = None
-    detect_deletes: bool | None = None
-    late_rows: Literal["auto", "all", "window", "open"] | None = None
-    late_window: float | None = None
-    columns: tuple[str, ...] | None = None
-    exclude_columns: tuple[str, ...] | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    type_overrides: Mapping[str, str] = field(default_factory=dict)
-    replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
-    mask: Mapping[str, Kind] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class QueryStream:
-    """A stream made of SQL."""
-
-    name: str
-    sql: str
-    key_properties: tuple[str, ...] = ()
-    replication_key: str | None = None
+OPTIONS: JSON = {"type": "object"}
+# What helps if some of many streams fail.
+SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
+STREAM_OPTIONS = schema_of(StreamOptions)
+QUERY = schema_of(QueryStream)
+SSH_TUNNEL = schema_of(SshSettings)
+SPARK = object_schema(
+    {
+        "master": described(NOT_EMPTY, "Spark master; `local[*]` where not given"),
+        "remote": described(
+            NOT_EMPTY, "URL of a Spark Connect server, instead of a master", secret=True
+        ),
+        "conf": described(OPTIONS, "Spark settings; they override the tap's own", secret=True),
+    }
+)
 
 
 @dataclass(frozen=True)
 class TapSettings:
     """All settings of the tap, by their names in the config."""
 
-    jdbc_url: str = field(repr=False)
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    auth: Literal["password", "aws-iam"] = "password"
-    driver: str | None = None
-    driver_package: str | None = None
-    driver_jars: tuple[str, ...] = ()
-    schemas: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    incremental_tables: tuple[IncrementalSpec, ...] = ()
-    default_replication_method: Literal["FULL_TABLE", "INCREMENTAL"] = "FULL_TABLE"
-    default_replication_key: str | None = None
-    stream_options: Mapping[str, StreamOptions] = field(default_factory=dict)
-    queries: tuple[QueryStream, ...] = ()
-    safety_lag_seconds: float | None = None
-    safety_lag_rows: int | None = None
-    settle_seconds: float = 0
-    late_rows: Literal["auto", "all", "window", "open"] = "auto"
-    late_window: float | None = None
-    late_rows_pages: int = 32_768
-    on_stream_error: Literal["fail", "skip"] = "fail"
-    null_replication_key: Literal["include", "exclude", "error"] = "include"
-    engine: Literal["auto", "local", "spark"] = "auto"
-    reader: Literal["auto", "jdbc", "arrow"] = "auto"
-    n_jobs: int | None = None
-    max_connections: int | None = None
-    statement_timeout: float | None = None
-    max_run_minutes: float | None = None
-    max_run_rows: int | None = None
-    slice_rows: int | None = None
-    fetch_size: int | None = None
-    log_slot: str | None = None
-    log_publication: str | None = None
-    batch_config: BatchSettings | None = None
-    add_record_metadata: bool = True
-    mask_key: str | None = field(default=None, repr=False)
-    ssh_tunnel: SshSettings | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    spark: SparkSettings = field(default_factory=SparkSettings)
+    jdbc_url: str = setting(
+        NOT_EMPTY,
+        "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, "
+        "`jdbc:duckdb:…`, `jdbc:h2:…`, … ([databases](databases.md))",
+        required=True,
+        secret=True,
+    )
+    user: str | None = setting({"type": "string"}, "Database user")
+    password: str | None = setting(
+        {"type": "string"}, "Kept out of every log, error, plan and process list", secret=True
+    )
+    auth: Literal["password", "aws-iam"] = setting(
+        {"type": "string", "enum": ["password", "aws-iam"]},
+        "`aws-iam`: log in to RDS or Aurora with the machine's own AWS login, by a token for "
+        "each connection",
+        default="password",
+    )
+    driver: str | None = setting(NOT_EMPTY, "Class of the JDBC driver; by the URL where not given")
+    driver_package: str | None = setting(
+        NOT_EMPTY,
+        "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a "
+        "local cache",
+    )
+    driver_jars: tuple[str, ...] = setting(
+        TEXTS, "Local jars of the driver, for machines without a network", default=()
+    )
+    schemas: tuple[str, ...] = setting(
+        TEXTS,
+        "Globs of schemas to discover, `!glob` leaves out; all but system schemas",
+        default=(),
+    )
+    tables: tuple[str, ...] = setting(
+        TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=()
+    )
+    incremental_tables: tuple[IncrementalSpec, ...] = setting(
+        TEXTS,
+        "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec "
+        "names and that has no default key is fully exported on each run",
+        default=(),
+    )
+    default_replication_method: Literal["FULL_TABLE", "INCREMENTAL"] = setting(
+        {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL"]},
+        "Method of every table that has the default replication key: INCREMENTAL where such a "
+        "key is given, else FULL_TABLE",
+        default="FULL_TABLE",
+        shown=False,
+    )
+    default_replication_key: str | None = setting(
+        NOT_EMPTY, "Replication key of every table that has a column of this name"
+    )
+    stream_options: Mapping[str, StreamOptions] = setting(
+        {"type": "object", "additionalProperties": STREAM_OPTIONS},
+        "Options of single streams, by name or glob ([below](#stream-options-of-tap-spark-jdbc))",
+        of=dict,
+    )
+    queries: tuple[QueryStream, ...] = setting(
+        {"type": "array", "items": QUERY},
+        "Streams made of SQL: `name`, `sql`, `key_properties`, `replication_key`",
+        default=(),
+    )
+    safety_lag_seconds: float | None = setting(
+        SECONDS,
+        "Each run reads rows again from this much below its bookmark, for rows that were "
+        "committed late, and sends those that are new or changed; 300 where not given, on "
+        "PostgreSQL 0; in units of a key that is no time",
+    )
+    safety_lag_rows: int | None = setting(
+        {"type": "integer", "minimum": 0},
+        "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where "
+        "not given, on PostgreSQL 0",
+    )
+    settle_seconds: float = setting(
+        SECONDS,
+        "Leaves rows whose key is younger than this, by the database's clock, for the next run",
+        default=0,
+    )
+    late_rows: Literal["auto", "all", "window", "open"] = setting(
+        {"type": "string", "enum": LATE_ROWS},
+        "PostgreSQL: where rows below the bookmark that were committed late are looked for: in "
+        "the whole table (`all`), in a window below the bookmark, by the key's index "
+        "(`window`), or only for transactions that were open at the last run (`open`, which "
+        "`all` and `window` include); `auto`: `all` in a table of up to `late_rows_pages`, "
+        "else `window` ([late rows](postgresql.md#late-committed-rows))",
+        default="auto",
+    )
+    late_window: float | None = setting(
+        SECONDS,
+        "How far below the bookmark `window` reaches: seconds, or units of the key for "
+        "numbers; 86,400 (a day), or 1,000,000 for numbers (more if the key's sequence has a "
+        "CACHE or an increment), where not given",
+    )
+    late_rows_pages: int = setting(
+        {"type": "integer", "minimum": 0},
+        "Pages up to which a table is small for `late_rows` (of 8 kB each, as servers are "
+        "usually built)",
+        default=32_768,
+    )
+    on_stream_error: Literal["fail", "skip"] = setting(
+        {"type": "string", "enum": ["fail", "skip"]},
+        "`skip`: the other streams arrive, the run says which did not and exits 3; so does a "
+        "run with `fail` whose failing streams never arrived and are named by no setting",
+        default="fail",
+    )
+    null_replication_key: Literal["include", "exclude", "error"] = setting(
+        {"type": "string", "enum": ["include", "exclude", "error"]},
+        "Rows whose replication key is NULL: sent on every run, left out, or an error",
+        default="include",
+    )
+    engine: Literal["auto", "local", "spark"] = setting(
+        {"type": "string", "enum": ["auto", "local", "spark"]},
+        "What does the work: `local`, this process with its JVM, without a Spark session; "
+        "`spark`, tasks of a session, on this machine too; `auto`: `spark` if `spark.master` "
+        "or `spark.remote` names a cluster, else `local` ([engines](engines.md#the-engine))",
+        default="auto",
+    )
+    reader: Literal["auto", "jdbc", "arrow"] = setting(
+        {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
+        "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar "
+        "driver (PostgreSQL: binary COPY by ADBC, in the tap or, on a cluster, in Spark's "
+        "Python workers; MariaDB and MySQL: ConnectorX, on the tap's machine); `auto`: "
+        "`arrow` where the rows are the same ([readers](engines.md#readers))",
+        default="auto",
+    )
+    n_jobs: int | None = setting(
+        COUNT,
+        "Slices read side by side, of one stream or several; Spark's parallelism where not given",
+    )
+    max_connections: int | None = setting(
+        {"type": "integer", "minimum": 2},
+        "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and "
+        "how many streams are begun before their turn",
+    )
+    statement_timeout: float | None = setting(
+        {"type": "number", "exclusiveMinimum": 0},
+        "Seconds after which the database ends a statement, a slice's too (PostgreSQL, "
+        "MariaDB, MySQL); its own limit where not given",
+    )
+    max_run_minutes: float | None = setting(
+        {"type": "number", "exclusiveMinimum": 0},
+        "After these minutes no further slice is begun: the run ends successfully, and the "
+        "next one continues "
+        "there ([budgets](replication-keys.md#runs-with-a-budget)); no limit where not given",
+    )
+    max_run_rows: int | None = setting(COUNT, "The same for rows; no limit where not given")
+    slice_rows: int | None = setting(
+        COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"
+    )
+    fetch_size: int | None = setting(COUNT, "JDBC rows a round trip; measured where not given")
+    log_slot: str | None = setting(
+        {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
+        "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the "
+        "database's, where not given ([log-based](log-based.md#postgresql))",
+    )
+    log_publication: str | None = setting(
+        NOT_EMPTY, "Their publication; named like the slot where not given"
+    )
+    batch_config: BatchSettings | None = setting(
+        BATCH_CONFIG,
+        "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the "
+        "executors straight to "
+        "storage and named in BATCH messages ([batches](engines.md#batches))",
+    )
+    add_record_metadata: bool = setting(
+        {"type": "boolean"},
+        "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
+        default=True,
+    )
+    mask_key: str | None = setting(
+        NOT_EMPTY, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True
+    )
+    ssh_tunnel: SshSettings | None = setting(
+        SSH_TUNNEL,
+        "The database is reached through this machine: `host`, `port`, `username`, "
+        "`private_key` or `private_key_path` (`private_key_password`) or `password`, "
+        "`host_key` or `known_hosts_path`, `bind_address` "
+        "([tunnels](configuration.md#ssh-tunnels))",
+    )
+    storage_options: Mapping[str, Any] = setting(
+        OPTIONS, "fsspec's options, for `--state` and for batches", of=dict, secret=True
+    )
+    spark: SparkSettings = setting(
+        SPARK, "Spark's `master`, `remote` (Spark Connect) and `conf`", of=SparkSettings
+    )
 
     @property
     def by_spark(self) -> bool:
@@ -208,7 +279,7 @@ class TapSettings:
         given = with_numbers(given, CONFIG_JSONSCHEMA["properties"])
         problems = config_problems(given, CONFIG_JSONSCHEMA)
         specs = [_spec(text, problems) for text in _part(given, "incremental_tables", list)]
-        options = _stream_options(_part(given, "stream_options", dict), problems)
+        options = stream_options(_part(given, "stream_options", dict), problems)
         queries = [each for each in _part(given, "queries", list) if isinstance(each, dict)]
         url, spark = given.get("jdbc_url"), _part(given, "spark", dict)
         problems += SparkSettings.problems(spark)
@@ -254,10 +325,10 @@ class TapSettings:
                 else f"{len(problems)} settings are wrong"
             )
             raise ConfigurationError(RunCode.BAD_SETTING, f"{counted}: {'; '.join(problems)}")
-        values = _with_tuples(given)
+        values = with_tuples(given)
         values["incremental_tables"] = tuple(spec for spec in specs if spec is not None)
         values["stream_options"] = options
-        values["queries"] = tuple(QueryStream(**_with_tuples(each)) for each in queries)
+        values["queries"] = tuple(QueryStream(**with_tuples(each)) for each in queries)
         values["batch_config"] = (
             BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
         )
@@ -285,51 +356,4 @@ def _spec(text: str, problems: list[str]) -> IncrementalSpec | None:
         return None
 
 
-def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, StreamOptions]:
-    read = {}
-    for pattern, options in given.items():
-        if not isinstance(options, dict):
-            continue
-        known = {
-            name: value
-            for name, value in options.items()
-            if name in StreamOptions.__dataclass_fields__
-        }
-        try:
-            if kind := known.get("replication_key_type"):
-                known["replication_key_type"] = KeyType.of(str(kind))
-        except ValueError as error:
-            problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
-        for name in ("type_overrides", "rename"):
-            known[name] = value if isinstance(value := known.get(name), dict) else {}
-        # YAML parses a bare null as no value.
-        masks = known.pop("mask", None)
-        known["mask"] = (
-            {name: kind or "null" for name, kind in masks.items()}
-            if isinstance(masks, dict)
-            else {}
-        )
-        _part_composite(pattern, known, problems)
-        read[pattern] = StreamOptions(**_with_tuples(known))
-    return read
-
-
-def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
-    """Split a composite key: its first column is the replication key, and the second one breaks its
-    ties.
-    """
-    key = known.get("replication_key")
-    if not isinstance(key, list) or not key:
-        return
-    known["replication_key"], *rest = key
-    if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
-        problems.append(
-            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the "
-            f"second column of its replication_key is {rest[0]!r}; take one of them out"
-        )
-
-
-def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
-    }
+CONFIG_JSONSCHEMA = schema_of(TapSettings)

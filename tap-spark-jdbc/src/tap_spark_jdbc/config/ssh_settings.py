@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from singer_spark.core.settings import COUNT, NOT_EMPTY, setting
 from singer_spark.engine.cluster import is_local
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SshSettings:
     """The SSH host through which the database is reached.
 
@@ -20,17 +21,25 @@ class SshSettings:
         bind_address: This machine's address at which a cluster's executors find the tunnel.
     """
 
-    host: str
-    username: str
-    port: int = 22
-    enable: bool = True
-    private_key: str | None = field(default=None, repr=False)
-    private_key_path: str | None = None
-    private_key_password: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-    host_key: str | None = None
-    known_hosts_path: str | None = None
-    bind_address: str | None = None
+    enable: bool = setting({"type": "boolean"}, "`false`: as if there were no tunnel", default=True)
+    host: str = setting(NOT_EMPTY, "SSH host through which the database is reached", required=True)
+    port: int = setting(COUNT, "Of its SSH server", default=22)
+    username: str = setting(NOT_EMPTY, "Login there", required=True)
+    private_key: str | None = setting(NOT_EMPTY, "Key of the login, as text", secret=True)
+    private_key_path: str | None = setting(NOT_EMPTY, "The same as a file")
+    private_key_password: str | None = setting(NOT_EMPTY, "Passphrase of the key", secret=True)
+    password: str | None = setting(
+        NOT_EMPTY, "Password of the login, if there is no key", secret=True
+    )
+    host_key: str | None = setting(
+        NOT_EMPTY, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"
+    )
+    known_hosts_path: str | None = setting(
+        NOT_EMPTY, "File of known host keys; `~/.ssh/known_hosts` where none is given"
+    )
+    bind_address: str | None = setting(
+        NOT_EMPTY, "Address of this machine at which executors of a cluster find the tunnel"
+    )
 
 
 def ssh_problems(url: object, ssh: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN, UN
 from singer_spark.core.setting_problems import nearest
 from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import ConfigurationError, first_of
-from tap_spark_jdbc.config.config_schema import SKIP_HINT
+from tap_spark_jdbc.config.settings import SKIP_HINT
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.catalog import (

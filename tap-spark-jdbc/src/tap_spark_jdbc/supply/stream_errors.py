@@ -28,7 +28,7 @@ from singer_spark.errors import (
     first_of,
     one_line,
 )
-from tap_spark_jdbc.config.config_schema import SKIP_HINT
+from tap_spark_jdbc.config.settings import SKIP_HINT
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, with_hint
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage

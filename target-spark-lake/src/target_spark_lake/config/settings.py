@@ -5,12 +5,13 @@ reported at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.core.config_secrets import register_secrets
 from singer_spark.core.environment import expand, with_numbers
 from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.core.settings import JSON, TEXT, declared, object_schema, setting
 from singer_spark.core.spark_settings import SparkSettings
 from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
 from singer_spark.error_codes import RunCode
@@ -18,13 +19,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import StateBackend
 from target_spark_lake.config.batch_roots import root_problems
 from target_spark_lake.config.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
-from target_spark_lake.config.stream_options import (
-    JSON,
-    TEXT,
-    StreamOptions,
-    declared,
-    object_schema,
-)
+from target_spark_lake.config.stream_options import StreamOptions
 from target_spark_lake.layout import (
     CODECS,
     IcebergCatalog,
@@ -58,16 +53,22 @@ OF_THE_SDK = (
 
 
 def _setting(
-    kind: str, description: str, default: Any = None, of: Callable[[], Any] = dict, **schema: Any
+    kind: str,
+    description: str,
+    default: Any = None,
+    of: Callable[[], Any] = dict,
+    *,
+    secret: bool = False,
+    **schema: Any,
 ) -> Any:
-    """A settings attribute with its JSON Schema; one of type object defaults to `of()`."""
-    schema = {"type": [kind, "null"], "description": description, **schema}
-    shown = not schema.get("secret")
-    if kind == "object":
-        return field(default_factory=of, repr=shown, metadata=schema)
-    if default is not None:
-        schema["default"] = list(default) if isinstance(default, tuple) else default
-    return field(default=default, repr=shown, metadata=schema)
+    """A setting that may be null; one of type object defaults to `of()`."""
+    return setting(
+        {"type": [kind, "null"], **schema},
+        description,
+        default,
+        of=of if kind == "object" else None,
+        secret=secret,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,64 +4,43 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
+from singer_spark.core.settings import JSON, TEXT, TEXTS, setting
 from target_spark_lake.layout import data_root_problems
 from target_spark_lake.table.declared_columns import type_problems
 from target_spark_lake.table.partitioning import setting_problems
 from target_spark_lake.table.table_record import LOAD_METHODS
-
-JSON = dict[str, Any]
-TEXT: JSON = {"type": "string"}
-TEXTS: JSON = {"type": "array", "items": TEXT}
-
-
-def object_schema(properties: Mapping[str, Any]) -> JSON:
-    """JSON Schema of an object without other properties."""
-    return {"type": "object", "properties": dict(properties), "additionalProperties": False}
-
-
-def declared(settings: type[Any]) -> dict[str, JSON]:
-    """The JSON Schema of each setting that a dataclass declares."""
-    return {each.name: dict(each.metadata) for each in fields(settings)}
-
-
-def _option(description: str, schema: JSON, default: Any = None) -> Any:
-    """An option's attribute with its JSON Schema."""
-    return field(default=default, metadata={**schema, "description": description})
 
 
 @dataclass(frozen=True)
 class StreamOptions:
     """The user's options for one stream; None if not given."""
 
-    load_method: str | None = _option(
-        "Instead of the setting `load_method` ([load methods](load-methods.md))",
+    load_method: str | None = setting(
         {**TEXT, "enum": list(LOAD_METHODS)},
+        "Instead of the setting `load_method` ([load methods](load-methods.md))",
     )
-    key_properties: tuple[str, ...] | None = _option("The key, instead of the SCHEMA's", TEXTS)
-    cursor: str | None = _option(
+    key_properties: tuple[str, ...] | None = setting(TEXTS, "The key, instead of the SCHEMA's")
+    cursor: str | None = setting(
+        TEXT,
         "Column by which the newest row of a key is found, instead of the replication key "
         "([which row stays](load-methods.md#which-row-of-a-key-stays))",
-        TEXT,
     )
-    partition_by: tuple[str, ...] = _option(
+    partition_by: tuple[str, ...] = setting(
+        TEXTS,
         "Columns, or `year(c)`, `month(c)`, `day(c)`, `hour(c)` of a time; for Iceberg "
         "`bucket(c, n)` and `truncate(c, w)` too ([partitions](formats.md#partitions))",
-        TEXTS,
         default=(),
     )
-    hard_delete: bool | None = _option("Instead of the setting `hard_delete`", {"type": "boolean"})
-    path: str | None = _option("Folder of the table inside the bucket, instead of `path`", TEXT)
-    columns: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata={
-            "type": "object",
-            "additionalProperties": TEXT,
-            "description": "Column to its type in the lake; also permits a widening that is not "
-            "automatic ([types](types.md#names-of-types))",
-        },
+    hard_delete: bool | None = setting({"type": "boolean"}, "Instead of the setting `hard_delete`")
+    path: str | None = setting(TEXT, "Folder of the table inside the bucket, instead of `path`")
+    columns: Mapping[str, str] = setting(
+        {"type": "object", "additionalProperties": TEXT},
+        "Column to its type in the lake; also permits a widening that is not automatic "
+        "([types](types.md#names-of-types))",
+        of=dict,
     )
 
     @classmethod

@@ -1,0 +1,79 @@
+"""Settings that don't fit their database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from singer_spark.core.setting_problems import nearest
+from singer_spark.engine.cluster import is_local
+from tap_spark_jdbc.dialects import dialect_of, known_dialects
+
+_IAM = ("postgresql", "mariadb")
+# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
+_OF_THIS_MACHINE = re.compile(
+    r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))"
+)
+
+
+def database_problems(config: Mapping[str, Any]) -> list[str]:
+    """Problems of a config that depend on its database."""
+    url = config.get("jdbc_url")
+    if not isinstance(url, str) or not url.startswith("jdbc:"):
+        return []
+    dialect, problems = dialect_of(url), _scheme_problems(url, config)
+    if config.get("auth") == "aws-iam":
+        if dialect.name not in _IAM:
+            problems.append(
+                f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}"
+            )
+        if not config.get("user"):
+            problems.append("auth: aws-iam needs user")
+        if config.get("password"):
+            problems.append("auth: aws-iam takes the place of password; leave one of them out")
+    connections, fewest = config.get("max_connections"), dialect.own_connections + 1
+    if isinstance(connections, int) and connections < fewest:
+        problems.append(
+            f"max_connections: must be at least {fewest} for {dialect.name}: "
+            f"{dialect.own_connections} for questions, and one that reads rows"
+        )
+    if config.get("statement_timeout") and dialect.statement_timeout is None:
+        problems.append(
+            f"statement_timeout: is not supported for {dialect.name}; set a limit for the "
+            "database's user"
+        )
+    return problems
+
+
+def _scheme_problems(url: str, config: Mapping[str, Any]) -> list[str]:
+    """A URL that no known driver understands, unless the user names one."""
+    if dialect_of(url).driver or config.get("driver"):
+        return []
+    known = [
+        prefix.split(":")[1]
+        for dialect in known_dialects().values()
+        for prefix in dialect.url_prefixes
+    ]
+    scheme = url.split(":")[1]
+    if near := nearest(scheme, known):
+        return [f"jdbc_url: no driver is known for jdbc:{scheme}:{near}"]
+    return [
+        f"jdbc_url: no driver is known for jdbc:{scheme}: (known are {', '.join(known)}); name its "
+        "class in `driver`, "
+        "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
+    ]
+
+
+def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
+    """Problems with the database for the executors configured in `spark`."""
+    remote, master = spark.get("remote"), spark.get("master")
+    url = str(jdbc_url)
+    if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):
+        return []
+    shown = re.split(r"[?;]", url, maxsplit=1)[0]
+    where = "spark.remote" if remote else "spark.master"
+    return [
+        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't "
+        "reach; use local[*]"
+    ]
