@@ -52,7 +52,7 @@ def expand(
             and expanded[name] != config[name]
             and not _is_text(schema)
         ):
-            text, expanded[name] = expanded[name], _json(expanded[name])
+            text, expanded[name] = expanded[name], _parsed_json(expanded[name])
             if redact(text) != text:
                 register_members({name: expanded[name]})
     return expanded
@@ -157,7 +157,7 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
     return "string" in _kinds(schema)
 
 
-def _json(text: str) -> Any:
+def _parsed_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-__all__ = ["MAX_OPEN", "MAX_SEEN", "TransactionSnapshot"]
-
-FORMAT_VERSION = 1
+SNAPSHOT_FORMAT = 1
 MAX_SEEN = 50_000
 MAX_OPEN = 100
 
@@ -57,7 +55,7 @@ class TransactionSnapshot:
         """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its
         numbers, packed.
         """
-        packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "system": self.system}
+        packed: dict[str, Any] = {"format_version": SNAPSHOT_FORMAT, "system": self.system}
         packed |= {"xmin": self.xmin, "xmax": self.xmax}
         if self.timeline is not None:
             packed["timeline"] = self.timeline
@@ -79,10 +77,10 @@ class TransactionSnapshot:
         Raises:
             ValueError: it is malformed, or of a newer format.
         """
-        if not isinstance(packed, Mapping) or packed.get("format_version") != FORMAT_VERSION:
+        if not isinstance(packed, Mapping) or packed.get("format_version") != SNAPSHOT_FORMAT:
             version = packed.get("format_version") if isinstance(packed, Mapping) else packed
             raise ValueError(
-                f"its snapshot has format version {version!r}, known is {FORMAT_VERSION}"
+                f"its snapshot has format version {version!r}, known is {SNAPSHOT_FORMAT}"
             )
         system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
         if (

@@ -43,7 +43,7 @@ class LiveLines:
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join()
-            _write(WIPE)
+            _write_at_once(WIPE)
 
     def draw(self) -> None:
         """Draw the lines now, so that what is true only for a moment is also seen."""
@@ -60,14 +60,14 @@ class LiveLines:
             with self._console.capture() as drawn:
                 self._console.print(content, width=width, no_wrap=True, overflow="ellipsis", end="")
             lines = drawn.get().splitlines()
-            _write(f"{WIPE}\n" + "\n".join(lines) + f"\r\x1b[{len(lines)}A")
+            _write_at_once(f"{WIPE}\n" + "\n".join(lines) + f"\r\x1b[{len(lines)}A")
 
     def _draw_on(self) -> None:
         while not self._ended.wait(FRAME_SECONDS):
             self.draw()
 
 
-def _write(text: str) -> None:
+def _write_at_once(text: str) -> None:
     """Write in one call, so that no other program's line comes between.
 
     Bypasses the marking of line beginnings.

@@ -22,7 +22,7 @@ from singer_spark.core.scratch import scratch_folder
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
-VARIABLE = "SPARK_LAKE_STATE"
+STATE_VARIABLE = "SPARK_LAKE_STATE"
 PLAIN = ("bucket", "pipeline")
 REST = "rest"
 
@@ -40,7 +40,7 @@ def hand_over(location: Mapping[str, Any], environ: MutableMapping[str, str]) ->
     )
     handed = {**{name: location[name] for name in PLAIN}, REST: str(file)}
     # Meltano takes a dollar sign in a variable for a reference to another one.
-    environ[VARIABLE] = json.dumps(handed).replace("$", "\\u0024")
+    environ[STATE_VARIABLE] = json.dumps(handed).replace("$", "\\u0024")
 
 
 def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
     Raises:
         ConfigurationError: it is not as it was handed over.
     """
-    text = environ.get(VARIABLE)
+    text = environ.get(STATE_VARIABLE)
     if not text:
         return None
     try:
@@ -59,5 +59,5 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
     except (OSError, ValueError, TypeError) as error:
         raise ConfigurationError(
             RunCode.BAD_STATE_BACKEND,
-            f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})",
+            f"{STATE_VARIABLE} is not as Meltano's state backend sets it: unset it ({error})",
         ) from error

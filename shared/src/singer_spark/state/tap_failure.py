@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
 
 # Names the file under `spark-lake run`.
-VARIABLE = "SPARK_LAKE_TAP_FAILURE"
+FAILURE_VARIABLE = "SPARK_LAKE_TAP_FAILURE"
 # A tap may fail before the target of its pipe has begun; anything older belongs to another run.
 EARLIER = timedelta(seconds=60)
 
@@ -39,7 +39,7 @@ def leave_failure(
     """
     data = encode({"error": reason, "failed_at": timestamp_text(datetime.now(UTC))})
     with suppress(SingerSparkError, OSError):
-        if file := environ.get(VARIABLE):
+        if file := environ.get(FAILURE_VARIABLE):
             Path(file).write_bytes(data)
         elif lake is not None and pipeline:
             lake.replace(failure_path(pipeline), data)
@@ -53,7 +53,7 @@ def take_failure(
     Raises nothing, because the target already has an error to record.
     """
     with suppress(SingerSparkError, OSError, KeyError, ValueError):
-        if file := environ.get(VARIABLE):
+        if file := environ.get(FAILURE_VARIABLE):
             return str(decode(Path(file).read_bytes(), file)["error"])
         path = failure_path(pipeline)
         data = lake.read(path)
