@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
-from singer_spark.core.environment import expand
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.config_file import FROM_ENVIRONMENT, expand, read_config, read_variables
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,

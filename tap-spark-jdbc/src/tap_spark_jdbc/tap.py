@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import expand
 from singer_spark.core.messages import HOW, STREAMS
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress

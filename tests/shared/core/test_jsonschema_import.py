@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from singer_spark.core.jsonschema_import import import_jsonschema
+from singer_spark.core.lean_imports import import_jsonschema
 import_jsonschema()
 import jsonschema, singer_sdk
 assert not {"lark", "arrow", "rfc3987_syntax", "isoduration"} & set(sys.modules), "loaded all the same"

@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.scratch import scratch_folder
-from singer_spark.core.shortage import shortage
-from singer_spark.core.whole_file import write_whole
+from singer_spark.core.scratch import scratch_folder, write_whole
 from singer_spark.engine import class_archive, gateway
 from singer_spark.engine.class_archive import ROWS, SESSION
 from singer_spark.engine.cluster import is_local, master_url, warn_while_waiting
@@ -35,13 +33,13 @@ from singer_spark.errors import (
     ResourceError,
     SingerSparkError,
     cut,
+    shortage,
     wants_traceback,
 )
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
 
 SECONDS_TO_CLEAN_UP = 5
 # A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs

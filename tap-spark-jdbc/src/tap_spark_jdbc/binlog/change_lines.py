@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN
+from singer_spark.core.messages import DELETED_AT, LOG_POSITION, LSN
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import DELETES, UPDATES, row_events
 from tap_spark_jdbc.binlog.row_images import RowImages

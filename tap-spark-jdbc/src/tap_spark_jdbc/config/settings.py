@@ -9,9 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from singer_spark.core.bookmark import KeyType
+from singer_spark.core.config_file import (
+    SDK_SETTINGS,
+    config_problems,
+    expand,
+    nearest,
+    with_numbers,
+)
 from singer_spark.core.config_secrets import register_secrets
-from singer_spark.core.environment import expand, with_numbers
-from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems, nearest
 from singer_spark.core.spark_settings import SparkSettings
 from singer_spark.engine.cluster import is_local
 from singer_spark.engine.engine import LOCAL, engine_and_why, is_spark

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.core.bookmark import TransactionSnapshot
 from tap_spark_jdbc.extract.stream_progress import TableMoment
 from tap_spark_jdbc.plan.late_rows import FAR, WRITER, LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice

@@ -10,7 +10,7 @@ import logging
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.setting_problems import SDK_SETTINGS
+from singer_spark.core.config_file import SDK_SETTINGS
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 from tap_spark_jdbc.extract.extraction import split_key

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core import messages, stdout
 from singer_spark.core.bookmark import Bookmark
-from singer_spark.core.config_file import read_config
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import expand, read_config
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.state.backend import StateBackend

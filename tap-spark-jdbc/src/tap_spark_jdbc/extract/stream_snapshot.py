@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.core.transaction_snapshot import MAX_OPEN, MAX_SEEN, TransactionSnapshot
+from singer_spark.core.bookmark import MAX_OPEN, MAX_SEEN, TransactionSnapshot
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.extract.continued_table import continued, moment_of
 from tap_spark_jdbc.extract.late_searches import LateSearches

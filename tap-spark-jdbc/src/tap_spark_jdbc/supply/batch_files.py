@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singer_spark.store.repeating_columns import repeating
+from singer_spark.core.arrow_schema import repeating
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.supply.boundary_rows import BoundaryRows
 from tap_spark_jdbc.supply.columnar_query import writing

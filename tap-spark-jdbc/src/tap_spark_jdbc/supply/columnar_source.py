@@ -14,8 +14,7 @@ import pyarrow as pa
 from singer_spark.core.arrow_schema import arrow_schema
 from singer_spark.core.bookmark import KeyType
 from singer_spark.core.schema_mapping import stream_columns
-from singer_spark.core.shortage import shortage
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import ConfigurationError, SingerSparkError, shortage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import tap_spark_jdbc
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.extract.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice

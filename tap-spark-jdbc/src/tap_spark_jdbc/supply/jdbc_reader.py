@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.arrow_rows import Query, RowConversion
 from singer_spark.engine.java import cache_folder
+from singer_spark.errors import shortage
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.supply.jdbc_rows import BucketWork, InSink, JdbcRows, done
 from tap_spark_jdbc.supply.read_columns import ReadColumns

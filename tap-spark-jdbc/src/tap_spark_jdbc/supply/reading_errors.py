@@ -6,7 +6,6 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.spark_jvm import jvm_failure
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
@@ -17,6 +16,7 @@ from singer_spark.errors import (
     SourceError,
     StorageError,
     cut,
+    shortage,
 )
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, with_hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.lean_imports import import_singer_sdk
 
 
 def drop_log(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.core.arrow_schema import arrow_schema
+from singer_spark.core.arrow_schema import arrow_schema, bounded, repeating
 from singer_spark.core.lake_type import Struct
 from singer_spark.store.parquet_footer import (
     END_BYTES,
@@ -21,7 +21,6 @@ from singer_spark.store.parquet_footer import (
     items,
     read_footer,
 )
-from singer_spark.store.repeating_columns import bounded, repeating
 from singer_spark.store.thrift_compact import Struct as ThriftStruct
 from singer_spark.store.thrift_compact import struct_bytes
 from target_spark_lake.columns.stored_group import StoredGroup, first_byte

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

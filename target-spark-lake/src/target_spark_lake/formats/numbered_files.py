@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.formats.rules import ROW_BITS
 from target_spark_lake.layout import table_folders

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.stored_group import StoredGroup
 from target_spark_lake.formats.arrow_rows import ArrowRows

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import SingerSparkError, StorageError
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.columns.staged_metadata import merging_columns

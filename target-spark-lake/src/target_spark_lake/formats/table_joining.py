@@ -15,8 +15,7 @@ import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import columns_of_arrow
 from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_text
-from singer_spark.core.shortage import shortage
-from singer_spark.errors import SchemaError, SingerSparkError, StorageError
+from singer_spark.errors import SchemaError, SingerSparkError, StorageError, shortage
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import (

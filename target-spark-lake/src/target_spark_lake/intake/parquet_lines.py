@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.messages import record_prefix
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, record_prefix
 from singer_spark.errors import RecordError
 from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.columns.staged_metadata import is_stamped

@@ -7,8 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from singer_spark.core.scratch import write_whole
 from singer_spark.core.signals import too_late_to_stop
-from singer_spark.core.whole_file import write_whole
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.error_codes import LakeCode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ProtocolError
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.error_codes import LakeCode

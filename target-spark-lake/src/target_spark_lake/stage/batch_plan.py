@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Field, Scalar, Struct
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, merging_columns
 
 if TYPE_CHECKING:

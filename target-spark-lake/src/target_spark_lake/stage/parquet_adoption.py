@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
 from target_spark_lake.columns.arrow_columns import fitted, repeated

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.spark_jvm import jvm_failure
 from singer_spark.errors import (
     ConfigurationError,
@@ -16,6 +15,7 @@ from singer_spark.errors import (
     SingerSparkError,
     StorageError,
     cut,
+    shortage,
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
 from singer_spark.core.exact_json import from_json, to_json
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
 from target_spark_lake.columns.text_columns import as_json
 from target_spark_lake.error_codes import LakeCode
