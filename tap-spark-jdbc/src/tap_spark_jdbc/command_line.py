@@ -159,7 +159,7 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
 
 
 def _leave_failure(options: dict[str, Any], error: Exception) -> None:
-    from singer_spark.state.tap_failure import leave_failure
+    from singer_spark.state.handover import leave_failure
 
     source: StateSource | None = None
     # A bucket that can't be read can't be written to either.
@@ -304,7 +304,7 @@ def _state_source(
 
     The options are checked before anything is started.
     """
-    from singer_spark.state.handed_state import handed_over
+    from singer_spark.state.handover import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extract.meltano_start import source_under_meltano
     from tap_spark_jdbc.extract.run_state import settings_of_the_state

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
-from singer_spark.state.store import state_path
+from singer_spark.state.store import checkpoint_path, state_path
 from target_spark_lake.config.config_schema import CODECS, data_root_problems
 from target_spark_lake.config.iceberg_catalog import IcebergCatalog
 from target_spark_lake.error_codes import LakeCode

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.handed_state import STATE_VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from tap_spark_jdbc.extract.meltano_start import source_under_meltano
 
 STATE = {"bookmarks": {"orders": {"replication_key": "id", "replication_key_value": 7}}}

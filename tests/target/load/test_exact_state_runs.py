@@ -11,7 +11,7 @@ import pytest
 from meltano.core.state_store import MeltanoState
 
 from singer_spark.core.exact_json import Number, state_from_json, to_json
-from singer_spark.state.handed_state import STATE_VARIABLE
+from singer_spark.state.handover import STATE_VARIABLE
 from singer_spark.state.run_log import read_entry
 from singer_spark.state.source import open_state_source
 from target.loading import JSON, Lake, record, schema

@@ -15,7 +15,7 @@ from meltano.core.project import Project
 from meltano.core.state_store import state_store_manager_from_project_settings
 
 from faults.small_lake import PIPELINE, SmallLake, state_of
-from singer_spark.state.handed_state import STATE_VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from target_spark_lake.meltano.lake_states import LakeStateError
 from target_spark_lake.ops.init_pipeline import init
 from target_spark_lake.ops.new_pipeline import NewPipeline

@@ -20,7 +20,7 @@ from meltano.core.state_store import MeltanoState, StateBackend
 
 from faults.faulty import Died, Interrupted
 from faults.small_lake import LAYOUT, PIPELINE, SmallLake, dead_process, state_of
-from singer_spark.state.handed_state import STATE_VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from singer_spark.state.source import source_of_target
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import run_reports

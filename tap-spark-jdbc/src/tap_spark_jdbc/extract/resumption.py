@@ -21,7 +21,7 @@ from tap_spark_jdbc.source.jdbc_source import url_without_login
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from singer_spark.state.checkpoint import Checkpoint
+    from singer_spark.state.store import Checkpoint
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from singer_spark.state.checkpoint import Checkpoint
     from singer_spark.state.source import StateSource
+    from singer_spark.state.store import Checkpoint
     from tap_spark_jdbc.extract.stream_progress import StreamProgress
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 

@@ -20,9 +20,9 @@ from singer_spark.store.parquet_footer import (
     footer_of,
     items,
     read_footer,
+    struct_bytes,
 )
-from singer_spark.store.thrift_compact import Struct as ThriftStruct
-from singer_spark.store.thrift_compact import struct_bytes
+from singer_spark.store.parquet_footer import Struct as ThriftStruct
 from target_spark_lake.columns.stored_group import StoredGroup, first_byte
 
 if TYPE_CHECKING:

@@ -35,13 +35,13 @@ from singer_spark.store.parquet_footer import (
     SCHEMA,
     footer_of,
     items,
+    read_struct,
 )
-from singer_spark.store.thrift_compact import read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from singer_spark.store.thrift_compact import Struct
+    from singer_spark.store.parquet_footer import Struct
 
 # Row groups with fewer rows and bytes are decoded and written together with others, because each
 # merge may leave one.

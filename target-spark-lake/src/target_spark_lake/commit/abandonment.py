@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from singer_spark.errors import LockedError, StateError, UnpublishableError
 from singer_spark.state.choice import location_of
 from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, RunEntry, read_entry
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import ABANDONED_BY, ABANDONS, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import DamagedError, StorageError
-from singer_spark.state.checkpoint import Checkpoint
+from singer_spark.state.store import Checkpoint
 from target_spark_lake.commit.staged_stream import staged_files
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from singer_spark.state.handed_state import handed_over
+from singer_spark.state.handover import handed_over
 
 STATE_ID_AS_PIPELINE = re.compile(r"([^.]+)\.([^.]+-to-[^.]+)(?:\.([^.]+))?")
 TRUE = ("1", "on", "t", "true", "y", "yes")

@@ -34,8 +34,7 @@ from target_spark_lake.table.table_record import release_claims
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singer_spark.state.checkpoint import Checkpoint
-    from singer_spark.state.store import SavedState, StateStore
+    from singer_spark.state.store import Checkpoint, SavedState, StateStore
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout

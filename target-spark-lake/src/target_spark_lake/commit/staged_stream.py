@@ -13,7 +13,7 @@ from target_spark_lake.columns.text_columns import NO_TEXTS, TextColumns
 from target_spark_lake.table.changes import StagedFile
 
 if TYPE_CHECKING:
-    from singer_spark.state.checkpoint import Checkpoint
+    from singer_spark.state.store import Checkpoint
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from singer_spark.errors import ProtocolError, StateError
-from singer_spark.state.checkpoint import Checkpoint
-from singer_spark.state.store import same_state
+from singer_spark.state.store import Checkpoint, same_state
 from target_spark_lake.error_codes import LakeCode
 
 SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"

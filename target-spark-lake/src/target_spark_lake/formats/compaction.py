@@ -23,7 +23,7 @@ from target_spark_lake.table.table_record import TableRecord, records_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
 

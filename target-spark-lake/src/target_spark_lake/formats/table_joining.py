@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings

@@ -23,7 +23,7 @@ from singer_spark.state.run_log import (
     run_ids,
     time_of,
 )
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.intake.batch_locations import forgotten_batches, storage_time, sweep_batches
 from target_spark_lake.table.changes import Commit, Unreferenced
@@ -32,7 +32,7 @@ from target_spark_lake.table_logs.table_log import TableLogs
 
 if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.layout import Layout

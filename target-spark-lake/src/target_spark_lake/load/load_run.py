@@ -27,8 +27,8 @@ from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import Stopped, too_late_to_stop
 from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.program.progress import Progress
+from singer_spark.state.handover import take_failure
 from singer_spark.state.store import same_state
-from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.commit.saving import Saving, state_to_save
 from target_spark_lake.commit.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.commit.watermark import watermarks

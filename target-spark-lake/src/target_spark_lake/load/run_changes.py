@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.table.changes import StagedFile, TableChange
 from target_spark_lake.validate.quarantine import STAGED_NAME, one_file
 

@@ -20,7 +20,7 @@ from target_spark_lake.table_logs.table_log import TableLogs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.settings import TargetSettings
 

@@ -16,7 +16,7 @@ from singer_spark.core.signals import Stopped, too_late_to_stop
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS
-from singer_spark.state.tap_failure import FAILURE_VARIABLE
+from singer_spark.state.handover import FAILURE_VARIABLE
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.ops.meltano_yml import TAP, TARGET

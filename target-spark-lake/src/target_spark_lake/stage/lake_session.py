@@ -22,7 +22,7 @@ def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Start Spark for this bucket, where the settings say."""
     from singer_spark.engine.cluster import is_local
     from singer_spark.engine.session import get_session
-    from singer_spark.engine.session_conf import SparkOptions
+    from singer_spark.engine.spark_settings import SparkOptions
 
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):

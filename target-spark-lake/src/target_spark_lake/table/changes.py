@@ -26,7 +26,7 @@ from target_spark_lake.error_codes import LakeCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from target_spark_lake.table.table_index import TableIndex
     from target_spark_lake.table.table_record import TableRecord
 

@@ -26,7 +26,7 @@ from target_spark_lake.table.file_statistics import ColumnRange, FileStatistics,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
 
 logger = logging.getLogger(__name__)

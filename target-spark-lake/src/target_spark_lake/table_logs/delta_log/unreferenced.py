@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import time_of
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import is_data_file, written_by
@@ -33,7 +33,7 @@ from target_spark_lake.table_logs.delta_log.snapshot import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.table.table_record import TableRecord
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.lake_catalog import LakeCatalog

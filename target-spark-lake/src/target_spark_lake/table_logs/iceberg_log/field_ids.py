@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from singer_spark.store.parquet_footer import MAGIC, footer_of, open_parquet
-from singer_spark.store.thrift_compact import BINARY, I32, read_struct, struct_bytes
+from singer_spark.store.parquet_footer import (
+    BINARY,
+    I32,
+    MAGIC,
+    footer_of,
+    open_parquet,
+    read_struct,
+    struct_bytes,
+)
 from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from singer_spark.store.parquet_footer import Struct as ThriftStruct
     from singer_spark.store.storage import Storage
-    from singer_spark.store.thrift_compact import Struct as ThriftStruct
     from target_spark_lake.table.changes import StagedFile
 
 # Field numbers of parquet.thrift.
