@@ -174,7 +174,7 @@ def _leave_failure(options: dict[str, Any], error: Exception) -> None:
 
 
 def _run(options: dict[str, Any]) -> None:
-    from tap_spark_jdbc.config.batch_settings import with_staging
+    from tap_spark_jdbc.config.setting_parts import with_staging
 
     set_up_logs(PROGRAM, options["log_level"])
     config, from_environment = _config(options["config"])

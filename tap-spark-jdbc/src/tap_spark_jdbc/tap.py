@@ -15,7 +15,7 @@ from singer_spark.core.messages import HOW, STREAMS
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
 from singer_spark.program.singer_sdk_hooks import HookedTap
-from tap_spark_jdbc.config.batch_settings import with_staging
+from tap_spark_jdbc.config.setting_parts import with_staging
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.late_window import LateWindow
@@ -170,10 +170,9 @@ class TapSparkJdbc(HookedTap):
         With `defaults`, each with the SQL that fills its columns.
         """
         from tap_spark_jdbc.plan.catalog import named_tables
-        from tap_spark_jdbc.plan.computed_key import with_computed_key
+        from tap_spark_jdbc.plan.queries import described_queries, with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
         from tap_spark_jdbc.source.discovery_bounds import Bounds, unknown_names
-        from tap_spark_jdbc.source.queries import described_queries
 
         if self._tables is None:
             only = None if self._raw_catalog is None else named_tables(self._raw_catalog)

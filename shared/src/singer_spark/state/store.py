@@ -21,8 +21,6 @@ from singer_spark.errors import DamagedError, StateError
 from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, decode, encode, folder_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from singer_spark.store.storage import Storage
 
 JSON = dict[str, Any]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tap_spark_jdbc.config.batch_settings import CODECS
+from tap_spark_jdbc.config.setting_parts import CODECS
 from tap_spark_jdbc.dialects.mask import KINDS
 
 JSON = dict[str, Any]

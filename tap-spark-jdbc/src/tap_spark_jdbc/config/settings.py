@@ -21,11 +21,15 @@ from singer_spark.engine.cluster import is_local
 from singer_spark.engine.spark_settings import LOCAL, SparkSettings, engine_and_why, is_spark
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
-from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
-from tap_spark_jdbc.config.query_text import query_problems
-from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
+from tap_spark_jdbc.config.setting_parts import (
+    BatchSettings,
+    IncrementalSpec,
+    SshSettings,
+    batch_problems,
+    query_problems,
+    ssh_problems,
+)
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 from tap_spark_jdbc.dialects.mask import Kind
 

@@ -32,7 +32,7 @@ from tap_spark_jdbc.plan.late_rows import (
 )
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import range_condition
-from tap_spark_jdbc.source.idle_connections import PINNED
+from tap_spark_jdbc.source.open_connections import PINNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConnectionLostError
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, result_of
 
 if TYPE_CHECKING:

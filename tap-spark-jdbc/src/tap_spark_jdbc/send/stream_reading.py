@@ -24,7 +24,7 @@ from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.run_budget import RunBudget
 from tap_spark_jdbc.extract.slice_bounds import first_width
 from tap_spark_jdbc.extract.slice_size import FETCH_BOUND, SliceSize
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 from tap_spark_jdbc.supply.bookmark_checksum import without_unchanged
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
 from tap_spark_jdbc.supply.reading_errors import TooWideError

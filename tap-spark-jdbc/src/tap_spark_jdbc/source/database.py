@@ -25,12 +25,11 @@ from singer_spark.engine.spark_settings import PARALLELISM, SparkOptions, local_
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
-from tap_spark_jdbc.source.idle_connections import IdleConnections
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
+from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
-from tap_spark_jdbc.source.server_watch import ServerWatch
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tap_spark_jdbc.extract.slice_bounds import long_columns
 
 if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
-    from tap_spark_jdbc.config.batch_settings import BatchSettings
+    from tap_spark_jdbc.config.setting_parts import BatchSettings
     from tap_spark_jdbc.extract.fingerprints import Found
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 

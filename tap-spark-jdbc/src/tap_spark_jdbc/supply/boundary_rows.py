@@ -14,8 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.extract.fingerprints import Found, Look, fingerprint
-from tap_spark_jdbc.plan.row_marks import BOUNDARY_BITS, mark_of
-from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
+from tap_spark_jdbc.plan.stream_sql import (
+    AT_BOOKMARK,
+    AT_UPPER,
+    BOUNDARY_BITS,
+    FINGERPRINTED,
+    mark_of,
+)
 from tap_spark_jdbc.supply.record_lines import rendered
 
 # Numbers below the first or from the second on are spelled with an exponent; both are given as the

@@ -18,8 +18,8 @@ from singer_spark.errors import ConfigurationError, SingerSparkError, shortage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns
+from tap_spark_jdbc.source.connection_errors import is_lost_state
 from tap_spark_jdbc.source.libpq import conninfo
-from tap_spark_jdbc.source.lost_connection import is_lost_state
 from tap_spark_jdbc.source.mariadb_login import login_of
 from tap_spark_jdbc.supply.columnar_query import (
     LEFT,

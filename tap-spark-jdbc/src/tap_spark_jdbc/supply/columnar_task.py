@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, Outcome, read
 
 if TYPE_CHECKING:

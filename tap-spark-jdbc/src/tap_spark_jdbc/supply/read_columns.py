@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.engine.spark_versions import IS_UTF8, in_this_version
-from tap_spark_jdbc.dialects.text_casts import spark_string
-from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes
+from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes, spark_string
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column

@@ -19,8 +19,15 @@ from singer_spark.errors import (
     shortage,
 )
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, with_hint
-from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
+from tap_spark_jdbc.source.connection_errors import (
+    code_of,
+    first_sql_state,
+    is_lost,
+    is_of_storage,
+    job_reason,
+    may_quote,
+    with_hint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

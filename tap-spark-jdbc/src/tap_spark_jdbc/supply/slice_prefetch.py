@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from singer_spark.core import stdout
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots

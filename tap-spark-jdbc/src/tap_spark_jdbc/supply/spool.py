@@ -15,7 +15,7 @@ from singer_spark.core.scratch import scratch_folder
 from tap_spark_jdbc.extract.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 from tap_spark_jdbc.supply.streamed_lines import StreamedLines
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tap_spark_jdbc.source.jdbc_errors import with_hint
+from tap_spark_jdbc.source.connection_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, read
 from tap_spark_jdbc.supply.columnar_source import lake_schema
