@@ -361,11 +361,11 @@ def spark() -> Iterator[SparkSession]:
     users have, and a merge here takes a third less. They replace ours, as a program in this process
     would set ours again.
     """
-    from singer_spark.engine import gateway, session_conf
+    from singer_spark.engine import gateway, spark_settings
     from singer_spark.engine.session import SparkOptions, get_session
 
     small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-    with mock.patch.dict(session_conf.BASE_CONF, small):
+    with mock.patch.dict(spark_settings.BASE_CONF, small):
         session = get_session(SparkOptions(app_name="tests", master="local[2]", conf=NO_MARKS))
         _forget_session()
         yield session

@@ -11,9 +11,8 @@ from itertools import pairwise
 from faults.faulty import Died
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, _record, bound_of, state_of
 from singer_spark.core.identity import Process
-from singer_spark.state.checkpoint import Checkpoint, read_checkpoint
 from singer_spark.state.run_log import last_committed
-from singer_spark.state.store import BucketState, committed_state
+from singer_spark.state.store import BucketState, Checkpoint, committed_state, read_checkpoint
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.checkpoint_file import StagedStream
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run

@@ -11,7 +11,7 @@ import pkgutil
 import sys
 import textwrap
 
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.lean_imports import import_singer_sdk
 
 PACKAGES = ("singer_spark", "tap_spark_jdbc", "target_spark_lake")
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from singer_spark.state.checkpoint import Checkpoint, checkpoint_path
 from singer_spark.state.source import open_state_source
-from singer_spark.state.store import state_path
+from singer_spark.state.store import Checkpoint, checkpoint_path, state_path
 from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
 

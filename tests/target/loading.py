@@ -15,8 +15,8 @@ from typing import Any
 
 import duckdb
 
-from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.source import open_state_source
+from singer_spark.state.store import Checkpoint
 from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]

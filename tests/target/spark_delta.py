@@ -15,7 +15,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from servers.clusters.standalone import short_lived
-from singer_spark.engine.packages import JarCache
+from tap_spark_jdbc.source.drivers import JarCache
 
 PACKAGES = ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 

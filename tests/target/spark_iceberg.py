@@ -15,7 +15,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from servers.clusters.standalone import short_lived
-from singer_spark.engine.packages import JarCache
+from tap_spark_jdbc.source.drivers import JarCache
 
 PACKAGES = (
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",

@@ -1,13 +1,15 @@
-"""A tap's source as `verify` compares it with a lake: the interface between the two programs.
+"""A tap's source as `verify` compares it with a lake and `check` looks at it: the interface between
+the two programs.
 
-The target imports the tap's module by name when it verifies, so neither package needs the other.
+The target imports the tap's module by name, so neither package needs the other. What a look at the
+surroundings of a pipeline found has the same form for source and lake.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +24,9 @@ SEPARATOR, NULL_TEXT = "|", "N"
 # halves of a checksum.
 BUCKET_DIGITS, HALVES = (1, 4), ((1, 15), (17, 15))
 MOST_BUCKETS = 16 ** BUCKET_DIGITS[1]
+OK: Literal["ok"] = "ok"
+NOTE: Literal["note"] = "note"
+PROBLEM: Literal["problem"] = "problem"
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,18 @@ class ComparedSource(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact, for users.
+
+    Attributes:
+        about: What was examined, in a word.
+        text: What was found, and what to do about it.
+        outcome: Whether it is as it should be, worth knowing, or an obstacle to a run.
+    """
+
+    about: str
+    text: str
+    outcome: Literal["ok", "note", "problem"] = OK

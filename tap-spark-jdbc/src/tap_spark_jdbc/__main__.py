@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from singer_spark.core.jsonschema_import import import_jsonschema
+from singer_spark.core.lean_imports import import_jsonschema
 from singer_spark.core.signals import loading
 from singer_spark.program.frame import run_program
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
-from singer_spark.core.environment import expand
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.config_file import FROM_ENVIRONMENT, expand, read_config, read_variables
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
     ConfigurationError,
@@ -162,7 +161,7 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
 
 
 def _leave_failure(options: dict[str, Any], error: Exception) -> None:
-    from singer_spark.state.tap_failure import leave_failure
+    from singer_spark.state.handover import leave_failure
 
     source: StateSource | None = None
     # A bucket that can't be read can't be written to either.
@@ -307,7 +306,7 @@ def _state_source(
 
     The options are checked before anything is started.
     """
-    from singer_spark.state.handed_state import handed_over
+    from singer_spark.state.handover import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extract.run_state import settings_of_the_state
 

@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.compared_source import NOTE, PROBLEM, Finding
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
 from singer_spark.program.amounts import span_text
-from singer_spark.program.finding import NOTE, PROBLEM, Finding
 from tap_spark_jdbc.extract.late_window import LateWindow, database_clock
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from singer_spark.compared_source import (
     SourceRows,
     Summing,
 )
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.core.schema_mapping import stream_columns
-from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.run_state import bookmark_of, checked_state

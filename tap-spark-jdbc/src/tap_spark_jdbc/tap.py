@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import expand
 from singer_spark.core.messages import HOW, STREAMS
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
@@ -170,10 +170,9 @@ class TapSparkJdbc(HookedTap):
         With `defaults`, each with the SQL that fills its columns.
         """
         from tap_spark_jdbc.plan.catalog import named_tables
-        from tap_spark_jdbc.plan.computed_key import with_computed_key
+        from tap_spark_jdbc.plan.queries import described_queries, with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
         from tap_spark_jdbc.source.discovery_bounds import Bounds, unknown_names
-        from tap_spark_jdbc.source.queries import described_queries
 
         if self._tables is None:
             only = None if self._raw_catalog is None else named_tables(self._raw_catalog)

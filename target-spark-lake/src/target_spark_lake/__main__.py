@@ -5,9 +5,8 @@ Installs the signal handlers before loading anything heavy.
 
 from __future__ import annotations
 
-from singer_spark.core.jsonschema_import import import_jsonschema
+from singer_spark.core.lean_imports import import_jsonschema, import_singer_sdk
 from singer_spark.core.signals import loading
-from singer_spark.core.singer_sdk_import import import_singer_sdk
 from singer_spark.program.frame import run_program
 
 PROGRAM = "target-spark-lake"

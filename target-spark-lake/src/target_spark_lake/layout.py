@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
-from singer_spark.state.store import state_path
+from singer_spark.state.store import checkpoint_path, state_path
 from target_spark_lake.error_codes import LakeCode
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]

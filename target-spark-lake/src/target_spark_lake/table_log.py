@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from singer_spark.core.lake_type import Struct
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.table.changes import Fate, PublishedFile, TableChange, Unreferenced

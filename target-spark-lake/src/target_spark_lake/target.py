@@ -14,8 +14,7 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 
 import singer_spark.program.about  # noqa: F401  the text of --about
-from singer_spark.core.config_file import FROM_ENVIRONMENT, read_config, read_variables
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import FROM_ENVIRONMENT, expand, read_config, read_variables
 from singer_spark.core.messages import AGAIN, RESTARTED, SKIPPED, STRANGERS, STREAMS
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError

@@ -18,7 +18,7 @@ import pytest
 
 from end_to_end.pipe import Pipe
 from servers.webhook import Webhook, listening
-from singer_spark.state.tap_failure import failure_path, leave_failure, take_failure
+from singer_spark.state.handover import failure_path, leave_failure, take_failure
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.run_reports import runs
 from target_spark_lake.layout import Layout

@@ -15,7 +15,7 @@ import psycopg
 from singer_spark.core.schema_mapping import lake_type, property_schema
 from singer_spark.core.sql_type import SqlType
 from tap.opened import discovered, login
-from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
+from tap_spark_jdbc.dialects.type_rules import KNOWN_TYPES
 from target_spark_lake.table.declared_columns import declared_types
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from faults.faulty import DIE_BEFORE, Died, Faulty, Interrupted
 from faults.resuming_lake import PARTS, ResumingLake, begun, change, offer
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process, state_of
 from singer_spark.errors import LockedError, SingerSparkError, StateError, StorageError
-from singer_spark.state.checkpoint import Checkpoint
+from singer_spark.state.store import Checkpoint
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.table.changes import Commit, StagedFile
 

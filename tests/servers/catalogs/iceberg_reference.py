@@ -18,7 +18,7 @@ from pathlib import Path
 from servers.postgresql import free_port
 from singer_spark.engine.command import spark_home
 from singer_spark.engine.java import find_java_home
-from singer_spark.engine.packages import JarCache
+from tap_spark_jdbc.source.drivers import JarCache
 
 ICEBERG, JETTY, HTTP = "1.11.0", "12.1.5", "5.4"
 SERVER = (

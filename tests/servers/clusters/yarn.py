@@ -27,8 +27,8 @@ from py4j.java_gateway import JavaGateway
 from servers.child import FOLLOW, serve
 from servers.clusters.standalone import SPARK, START_SECONDS
 from singer_spark.engine.java import find_java_home
-from singer_spark.engine.packages import JarCache
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.source.drivers import JarCache
 
 NODES = 2
 LACKING = "YARN's tests are skipped, in CI they fail"

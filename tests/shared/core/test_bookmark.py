@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.core.bookmark import BUCKETS, Bookmark, Boundary, KeyType, KeyValue, Since
-from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.core.bookmark import (
+    BUCKETS,
+    Bookmark,
+    Boundary,
+    KeyType,
+    KeyValue,
+    Since,
+    TransactionSnapshot,
+)
 from singer_spark.errors import StateError
 
 KEY = KeyValue.parse(1, KeyType.INTEGER)

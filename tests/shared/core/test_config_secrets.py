@@ -24,7 +24,7 @@ from singer_spark.core.config_secrets import (
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import SourceError, one_line, redact
 from singer_spark.state.source import check_state_url
-from tap_spark_jdbc.source import jdbc_errors
+from tap_spark_jdbc.source import connection_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
 from tap_spark_jdbc.supply.stream_errors import unwritable
 
@@ -253,7 +253,7 @@ def test_half_a_secret_does_not_show_either() -> None:
     with known_alone():
         register_secrets({"password": secret})
         assert "half" not in one_line(ValueError("x" * 490 + secret))
-        assert "half" not in jdbc_errors.shown("SELECT " + "x" * 290 + secret)
+        assert "half" not in connection_errors.shown("SELECT " + "x" * 290 + secret)
         assert "half" not in str(unwritable("t", "b", "x" * 390 + secret))
 
 

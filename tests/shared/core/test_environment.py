@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
 from tap_spark_jdbc.command_line import command
 from tap_spark_jdbc.config.settings import TapSettings

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from singer_spark.core.jsonschema_import import import_jsonschema
+from singer_spark.core.lean_imports import import_jsonschema
 import_jsonschema()
 import jsonschema, singer_sdk
 left_out = {"lark", "arrow", "rfc3987_syntax", "isoduration"}

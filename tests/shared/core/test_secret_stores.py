@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from singer_spark.core import secret_stores
-from singer_spark.core.environment import expand
+from singer_spark.core import config_secrets
+from singer_spark.core.config_file import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
 
 PASSWORD = "planted-in-a-store"
@@ -23,7 +23,7 @@ PASSWORD = "planted-in-a-store"
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
-    secret_stores._text.cache_clear()
+    config_secrets._text.cache_clear()
 
 
 class Store:
@@ -106,12 +106,12 @@ def test_aws_secret_is_text_member_or_bytes(moto: Any, monkeypatch: pytest.Monke
     assert PASSWORD not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", secret_stores.STORES)
+@pytest.mark.parametrize("name", config_secrets.STORES)
 def test_what_any_store_gives_is_in_no_log_from_then_on(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"planted-in-{name}"
-    monkeypatch.setattr(secret_stores, "STORES", {name: (lambda _: text, "extra")})
+    monkeypatch.setattr(config_secrets, "STORES", {name: (lambda _: text, "extra")})
     assert redact(text) == text
     assert expand({"password": f"${{{name}:shop}}"}) == {"password": text}
     assert redact(f"it was {text}") == f"it was {MASK}"
@@ -127,7 +127,7 @@ def test_google_secret_is_latest_or_named_version(
     monkeypatch.setattr(
         google.auth, "default", lambda scopes: (Credentials(token="token-of-google"), "shop")
     )
-    monkeypatch.setattr(secret_stores, "GOOGLE", store.url)
+    monkeypatch.setattr(config_secrets, "GOOGLE", store.url)
     payload = {"payload": {"data": base64.b64encode(PASSWORD.encode()).decode()}}
     paths = ["projects/shop/secrets/db/versions/latest", "projects/other/secrets/db/versions/3"]
     store.answers = {f"/v1/{path}:access": payload for path in paths}
@@ -220,8 +220,8 @@ def test_a_config_without_a_store_loads_none_of_it() -> None:
     import sys
 
     program = (
-        "import sys; from singer_spark.core.environment import expand; expand({'a': '${HOME}'});"
-        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.core.secret_stores'} & "
+        "import sys; from singer_spark.core.config_file import expand; expand({'a': '${HOME}'});"
+        "print(sorted({'boto3', 'requests', 'google.auth'} & "
         "{*sys.modules}))"
     )
     done = subprocess.run(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 PROGRAM = """
 import sys
-from singer_spark.core.jsonschema_import import import_jsonschema
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.lean_imports import import_jsonschema
+from singer_spark.core.lean_imports import import_singer_sdk
 import_jsonschema()
 import_singer_sdk()
 import tap_spark_jdbc.tap, target_spark_lake.target
@@ -46,7 +46,7 @@ OTHER_SDK = {
     "streams/rest.py": "import requests\nclass RESTStream: ...\ndef paginated(): ...",
 }
 OF_OTHER_SDK = """
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.lean_imports import import_singer_sdk
 import_singer_sdk()
 import requests, singer_sdk, sys
 of_rest = sys.modules["singer_sdk.streams.rest"]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from servers.postgresql import free_port
-from singer_spark.engine import connect_session
-from singer_spark.engine.connect_session import check_zone
-from singer_spark.engine.session import SparkOptions, get_session, session_conf
+from singer_spark.engine import session
+from singer_spark.engine.session import SparkOptions, check_zone, get_session, session_conf
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.settings import TapSettings
 from target_spark_lake.config.settings import TargetSettings
@@ -88,8 +87,8 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
         "SPARK_CONNECT_MODE_ENABLED", "1"
     )  # set by PySpark, and reset with this test
     # PySpark by itself would ask for ten minutes, with ever longer waits in between.
-    assert 0 < connect_session.RETRIES < 10
-    monkeypatch.setattr(connect_session, "RETRIES", 1)
+    assert 0 < session.RETRIES < 10
+    monkeypatch.setattr(session, "RETRIES", 1)
     with pytest.raises(ConfigurationError, match="RUN-020"):
         get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))
 

@@ -24,7 +24,7 @@ from singer_spark.engine.class_archive import (
 from singer_spark.engine.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
 from singer_spark.engine.java import find_java_home
 from singer_spark.engine.session import command_for
-from singer_spark.engine.session_conf import SparkOptions
+from singer_spark.engine.spark_settings import SparkOptions
 from singer_spark.errors import ConfigurationError
 
 CONF = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from singer_spark.engine.packages import JarCache
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.source.drivers import JarCache
 
 ACME, EXTRA = "org.acme:acme-jdbc:1.0", "org.acme.more:extra:2.0"
 CACHE = JarCache("drivers", "the driver", "give its jar in `driver_jars`")

@@ -12,7 +12,7 @@ MEETING = """
 import importlib, sys, threading
 from singer_spark.engine import gateway as jvm_gateway
 from singer_spark.engine import session as spark_session
-from singer_spark.engine.session_conf import SparkOptions
+from singer_spark.engine.spark_settings import SparkOptions
 
 inside, outside = threading.Event(), threading.Event()
 first = threading.current_thread()

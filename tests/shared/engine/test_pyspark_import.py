@@ -18,7 +18,7 @@ from unittest.mock import MagicMock
 from singer_spark.errors import SchemaError
 from singer_spark.engine import gateway as jvm_gateway
 from singer_spark.engine import session as spark_session
-from singer_spark.engine.session_conf import SparkOptions
+from singer_spark.engine.spark_settings import SparkOptions
 from tap_spark_jdbc.send.stream_output import LineReading
 from target_spark_lake.formats.parquet_merge import _Merge
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from singer_spark.core.shortage import limit_reached
 from singer_spark.error_codes import RunCode
+from singer_spark.errors import limit_reached
 
 SECONDS = 30
 WAITS = """

@@ -50,10 +50,10 @@ progress.stop()
 # For each token: some rows, a line, and a frame on the terminal; the target's part.
 SHOWER = f"""
 import sys, threading
-from singer_spark.program import live_lines
+from singer_spark.core import stderr
 from singer_spark.core.stderr import claim_stderr
 from singer_spark.program.progress import Progress
-live_lines.FRAME_SECONDS = 0.001
+stderr.FRAME_SECONDS = 0.001
 claim_stderr()
 drawn = threading.Semaphore(0)
 class Watched(Progress):

@@ -20,9 +20,8 @@ from servers.s3 import S3
 from singer_spark.core.exact_json import Number, state_from_json, to_json
 from singer_spark.core.messages import bare_state, state_message
 from singer_spark.state.backend import StateBackend, open_state_store
-from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import decode, encode
-from singer_spark.state.store import published_state, read_state, same_state, state_text
+from singer_spark.state.store import Checkpoint, published_state, read_state, same_state, state_text
 from singer_spark.store.storage import Storage
 
 JSON = dict[str, Any]

@@ -21,7 +21,7 @@ from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StateError, StorageError, redact
 from singer_spark.state import backend as state_table
 from singer_spark.state.backend import StateBackend, open_state_store
-from singer_spark.state.database_url import DatabaseUrl, TableName
+from singer_spark.state.database import DatabaseUrl, TableName
 from singer_spark.state.source import open_state_source
 from singer_spark.state.store import StateStore, published_state
 from singer_spark.store.storage import Storage

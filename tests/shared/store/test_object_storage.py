@@ -29,7 +29,7 @@ from servers.s3 import S3
 from shared.store.patience import never_again, short_of_patience
 from shared.store.watched_store import WRITES, Store, bytes_on_the_wire
 from singer_spark.errors import StorageError
-from singer_spark.store import google_bucket, http_options, obstore_bucket
+from singer_spark.store import google_bucket, obstore_bucket
 from singer_spark.store.bucket import PIECE_BYTES
 from singer_spark.store.parquet_footer import rows_of
 from singer_spark.store.storage import Storage
@@ -102,7 +102,7 @@ def test_large_object_is_extended_inside_the_store(
     storage: Storage, proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large object is extended inside the store where the store supports it."""
-    monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
+    monkeypatch.setattr("singer_spark.store.s3_bucket.COPY_BYTES", 8 << 20)
     storage.upload(large, "raw/a%20b/part")
     proxy.passed.clear()
     storage.extend("raw/a%20b/part", b"tail", "staging/a%20b/part")
@@ -187,7 +187,7 @@ def test_busy_store_is_asked_for_minutes(
     for module in (google_bucket, obstore_bucket):
         monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(obstore_bucket, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(http_options, "RETRIES", 1)
+    monkeypatch.setattr(obstore_bucket, "RETRIES", 1)
     monkeypatch.setattr(google_bucket, "TRIES", 2)
     storage = opened()
     for request, expected in (
@@ -244,7 +244,7 @@ def test_too_large_s3_object_is_copied_in_parts(
     s3: S3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An S3 object too large for one copy request is copied in parts."""
-    monkeypatch.setattr("singer_spark.store.s3_copy.COPY_BYTES", 8 << 20)
+    monkeypatch.setattr("singer_spark.store.s3_bucket.COPY_BYTES", 8 << 20)
     with running(s3.endpoint) as proxy:
         storage = Storage(s3.new_bucket(), s3.options_at(proxy.endpoint))
         storage.upload(large, "staging/part")

@@ -15,7 +15,7 @@ from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, text_form
 from tap_spark_jdbc.dialects.tables import Key, Table
-from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
+from tap_spark_jdbc.dialects.type_rules import KNOWN_TYPES, spark_string, text_cast
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 DIALECTS = [*known_dialects().values(), dialect_of("jdbc:acme:x")]

@@ -28,7 +28,7 @@ from tap.dialects.mariadb_extremes import (
 )
 from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
-from tap_spark_jdbc.source.queries import described_columns
+from tap_spark_jdbc.plan.queries import described_columns
 from tap_spark_jdbc.supply.jdbc_reader import JdbcReader
 
 if TYPE_CHECKING:

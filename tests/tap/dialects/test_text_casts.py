@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from singer_spark.core.sql_type import SqlType
-from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
+from tap_spark_jdbc.dialects.type_rules import KNOWN_TYPES, spark_string, text_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.handed_state import VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from tap_spark_jdbc.command_line import source_under_meltano
 
 STATE = {"bookmarks": {"orders": {"replication_key": "id", "replication_key_value": 7}}}
@@ -67,6 +67,6 @@ def test_unreadable_place_uses_meltanos_copy(
 
 
 def test_what_is_handed_over_must_be_as_it_was_handed_over() -> None:
-    assert handed_over({}) is handed_over({VARIABLE: ""}) is None
-    with pytest.raises(ConfigurationError, match=VARIABLE):
-        handed_over({VARIABLE: "{"})
+    assert handed_over({}) is handed_over({STATE_VARIABLE: ""}) is None
+    with pytest.raises(ConfigurationError, match=STATE_VARIABLE):
+        handed_over({STATE_VARIABLE: "{"})

@@ -19,7 +19,7 @@ from tap.in_process import Sent, run_tap, send, tap_of
 from tap.opened import login
 from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.send.stream_reading import StreamReading
-from tap_spark_jdbc.source import lost_connection
+from tap_spark_jdbc.source import connection_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,7 +198,7 @@ def test_streams_are_sequential_without_connections(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """If the server has no more connections, the streams are read one after another."""
-    monkeypatch.setattr(lost_connection, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
+    monkeypatch.setattr(connection_errors, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))

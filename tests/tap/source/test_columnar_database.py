@@ -7,8 +7,7 @@ from typing import Any
 from adbc_driver_manager import AdbcConnection
 
 from tap.opened import source_of
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
-from tap_spark_jdbc.source.libpq import conninfo
+from tap_spark_jdbc.source.libpq import ColumnarDatabase, conninfo
 
 
 def test_failed_run_ends_by_its_own_error(postgresql: Any) -> None:

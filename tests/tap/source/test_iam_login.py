@@ -17,8 +17,8 @@ from tap.in_process import run_tap
 from tap.opened import filled
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.source import jdbc_source
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.jdbc_source import FRESH_SECONDS, IamLogin, JdbcSource
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
 
 HOST = "shop.abc123.eu-central-1.rds.amazonaws.com"
 SECRET = "planted-secret-access-key"

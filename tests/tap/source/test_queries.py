@@ -17,9 +17,9 @@ from tap.dying import Pipe
 from tap.opened import connected, login, source_of
 from tap_spark_jdbc.config.query_text import bare
 from tap_spark_jdbc.config.settings import QueryStream, TapSettings
+from tap_spark_jdbc.plan.queries import described_queries
 from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds
-from tap_spark_jdbc.source.queries import described_queries
 
 # A comment that would swallow what follows it, quotes that contain its signs, a semicolon at the
 # end.

@@ -16,7 +16,7 @@ from servers.wire import Wire, relayed
 from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.source import server_watch
+from tap_spark_jdbc.source import open_connections
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.libpq import conninfo
 
@@ -33,7 +33,7 @@ HASTE = {
     **{name: {"connectTimeout": "1000", "socketTimeout": "1000"} for name in ("mariadb", "mysql")},
 }
 # The kernel's timers, in `/proc/net/tcp`: 2 is the one of keepalives, in hundredths of a second.
-KEEPALIVE, LONGEST = "02", 100 * server_watch.KEEPALIVE_SECONDS
+KEEPALIVE, LONGEST = "02", 100 * open_connections.KEEPALIVE_SECONDS
 
 
 @pytest.fixture(params=SERVERS)
@@ -47,7 +47,7 @@ def wired(
 ) -> Iterator[tuple[Wire, Database]]:
     """A source behind a wire, watched in haste."""
     for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
-        monkeypatch.setattr(server_watch, name, seconds)
+        monkeypatch.setattr(open_connections, name, seconds)
     database = request.getfixturevalue(kind).new_database()
     with relayed(database.host, database.port) as wire:
         url = database.jdbc_url.replace(f":{database.port}", f":{wire.port}")
@@ -66,7 +66,7 @@ def test_silent_server(wired: tuple[Wire, Database], monkeypatch: pytest.MonkeyP
     """
     wire, source = wired
     found: list[Exception] = []
-    monkeypatch.setattr(server_watch, "stop_by_error", found.append)
+    monkeypatch.setattr(open_connections, "stop_by_error", found.append)
     source.snapshot_connection.rows("select 1")
     wire.silence()
 

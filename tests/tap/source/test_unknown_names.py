@@ -15,8 +15,8 @@ from tap.plan.planned import COLUMNS, plans, table
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.standard import STANDARD
+from tap_spark_jdbc.source.discovery import tables_by_driver
 from tap_spark_jdbc.source.discovery_bounds import Bounds, unknown_names
-from tap_spark_jdbc.source.driver_metadata import tables_by_driver
 
 SCRIPT = (
     "create table orders (id integer primary key); create table customers (id integer primary key);"

@@ -34,7 +34,7 @@ from tap.in_process import Sent, run_tap
 from tap.opened import login, source_of
 from tap.supply.arrow_runs import made_by, sent_ids
 from tap_spark_jdbc.send import stream_reading
-from tap_spark_jdbc.source import lost_connection, server_watch
+from tap_spark_jdbc.source import connection_errors, open_connections
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
 from tap_spark_jdbc.supply import columnar_source, connectorx_rows, jdbc_reader
@@ -536,8 +536,8 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
         "seq_1_to_100000",
     )
     for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
-        monkeypatch.setattr(server_watch, name, seconds)
-    monkeypatch.setattr(lost_connection, "PAUSES", ())
+        monkeypatch.setattr(open_connections, name, seconds)
+    monkeypatch.setattr(connection_errors, "PAUSES", ())
     limited, found = JdbcSource.limited, list[Exception]()
 
     def hasty(self: JdbcSource) -> JdbcSource:
@@ -558,7 +558,7 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
             until(lambda: wire.bytes > 100_000 or over.is_set(), "rows")
             wire.silence()
 
-        monkeypatch.setattr(server_watch, "stop_by_error", ended)
+        monkeypatch.setattr(open_connections, "stop_by_error", ended)
         over, thread = threading.Event(), threading.Thread(target=silence, daemon=True)
         thread.start()
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{shop.name}"
@@ -570,7 +570,7 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
 
 def test_the_kernel_looks_at_its_connection(shop: MariaDatabase) -> None:
     with connectorx_rows._connected(query(shop, "").login) as opened:
-        for level, option, value in server_watch.SOCKET_OPTIONS:
+        for level, option, value in open_connections.SOCKET_OPTIONS:
             assert opened.getsockopt(level, option) == value
 
 

@@ -22,8 +22,8 @@ from singer_spark.errors import ConnectionLostError, SkippedStreamsError, Source
 from tap.in_process import run_tap
 from tap.opened import login
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source import lost_connection
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source import connection_errors
+from tap_spark_jdbc.source.connection_errors import again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,7 +161,7 @@ def test_persistent_breaks_fail_with_growing_pauses() -> None:
     with pytest.raises(ConnectionLostError, match="TAP-002"):
         again(fail, pauses.append)
 
-    assert pauses == list(lost_connection.PAUSES) == sorted(set(pauses))
+    assert pauses == list(connection_errors.PAUSES) == sorted(set(pauses))
     assert len(attempts) == len(pauses) + 1
 
 

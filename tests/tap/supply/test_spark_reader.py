@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from singer_spark.engine import engine
-from singer_spark.engine.engine import check_pandas
+from singer_spark.engine import spark_settings
+from singer_spark.engine.spark_settings import check_pandas
 from singer_spark.errors import ConfigurationError, DisturbedError
 from tap.in_process import run_tap
 from tap_spark_jdbc.supply import spark_reader
@@ -83,6 +83,6 @@ def test_pieces_of_two_readings_are_not_mixed(
 
 
 def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "find_spec", lambda _: None)
+    monkeypatch.setattr(spark_settings, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"RUN-006 .*tap-spark-jdbc"):
         check_pandas("tap-spark-jdbc", "reading")

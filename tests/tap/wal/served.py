@@ -15,8 +15,8 @@ from servers.postgresql import PostgreSQL, running
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.connection_errors import with_hint
 from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.wal.log_source import log_server
 from tap_spark_jdbc.wal.publication import Publication
 from tap_spark_jdbc.wal.slot import LogSlot

@@ -15,7 +15,7 @@ import pytest
 
 from faults.faulty import Counting
 from servers.s3 import S3
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from target.formats.fed_table import TABLE, Fed, few
 from target.loading import Lake, record, schema
 from target_spark_lake.config.settings import TargetSettings

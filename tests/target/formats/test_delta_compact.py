@@ -22,7 +22,7 @@ from servers.s3 import S3
 from singer_spark.core.arrow_schema import arrow_schema
 from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from singer_spark.store.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import record, schema

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import functions
 
 from singer_spark.core.schema_mapping import stream_columns
-from singer_spark.engine.lake_columns import spark_columns
+from singer_spark.engine.python_tasks import spark_columns
 from singer_spark.errors import ProtocolError
 from target.batch_making import (
     EVERY_TYPE,

@@ -11,7 +11,7 @@ import pytest
 from meltano.core.state_store import MeltanoState
 
 from singer_spark.core.exact_json import Number, state_from_json, to_json
-from singer_spark.state.handed_state import VARIABLE
+from singer_spark.state.handover import STATE_VARIABLE
 from singer_spark.state.run_log import read_entry
 from singer_spark.state.source import open_state_source
 from target.loading import JSON, Lake, record, schema
@@ -149,7 +149,7 @@ def test_meltano_float_rounding_keeps_committed_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meltano reads the target's STATE line, and gives states to taps, by floats."""
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(STATE_VARIABLE, "")
     lake, state_id = Lake(tmp_path / "lake"), "test"
     load(lake, STATE, 1)
     states = lake_backend.LakeStateStoreManager(uri=f"lake+file://{lake.folder}")

@@ -15,7 +15,7 @@ from meltano.core.project import Project
 from meltano.core.state_store import state_store_manager_from_project_settings
 
 from faults.small_lake import PIPELINE, SmallLake, state_of
-from singer_spark.state.handed_state import VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from target_spark_lake.meltano.lake_backend import LakeStateError
 from target_spark_lake.ops.init import init
 from target_spark_lake.ops.new_pipeline import NewPipeline
@@ -28,7 +28,7 @@ DOTTED = "dev:tap.a-to-target-b:eu.1"
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
     # So that it is gone after the test.
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(STATE_VARIABLE, "")
     return SmallLake(str(tmp_path / "lake"), {})
 
 

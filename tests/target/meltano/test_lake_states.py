@@ -20,7 +20,7 @@ from meltano.core.state_store import MeltanoState, StateBackend
 
 from faults.faulty import Died, Interrupted
 from faults.small_lake import LAYOUT, PIPELINE, SmallLake, dead_process, state_of
-from singer_spark.state.handed_state import VARIABLE, handed_over
+from singer_spark.state.handover import STATE_VARIABLE, handed_over
 from singer_spark.state.source import source_of_target
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import run_reports
@@ -49,7 +49,7 @@ def _own_environment() -> Iterator[None]:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
     # So that it is gone after the test.
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(STATE_VARIABLE, "")
     return SmallLake(str(tmp_path / "lake"), {})
 
 
@@ -260,7 +260,7 @@ def test_state_location_is_exported_only_on_reading(
     states.update(partial(state_of(1)))
     assert handed_over(os.environ) is None
     states.get(STATE_ID)
-    assert "$" not in os.environ[VARIABLE]
+    assert "$" not in os.environ[STATE_VARIABLE]
     assert handed_over(os.environ) == {
         "bucket": lake.url,
         "pipeline": "p",

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from singer_spark.core.lake_type import STRING, Scalar
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from target_spark_lake.formats.rules import ROW_ID
 from target_spark_lake.ops import compared_rows, comparison
 from target_spark_lake.ops.compared_rows import ComparedColumn

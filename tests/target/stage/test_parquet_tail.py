@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
-from singer_spark.store.thrift_compact import (
+from singer_spark.store.parquet_footer import (
     BINARY,
     BYTE,
     DOUBLE,

@@ -8,7 +8,7 @@ from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.core.lake_type import INTEGERS, SCALARS, Scalar, Struct, parse_type
 from singer_spark.core.schema_mapping import lake_type
 from singer_spark.core.sql_type import SqlType, property_schema
-from singer_spark.engine.lake_columns import columns_of_spark, spark_columns
+from singer_spark.engine.python_tasks import columns_of_spark, spark_columns
 from target_spark_lake.delta_log import schema as delta
 from target_spark_lake.iceberg_log import schema as iceberg
 from target_spark_lake.table.declared_columns import declared_types

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
 from target.ops.viewed_rows import rows_of, view

@@ -1,5 +1,8 @@
-"""Config files as users write them, in JSON or in YAML with its comments, and the `.env` file
-beside them.
+"""Config files: read as users write them, in JSON or in YAML with its comments, with the `.env`
+file beside them; their references; and the problems of their settings.
+
+A reference is `${NAME}`, `${file:PATH}` or `${aws-sm:NAME}`: a variable, a file's content, a secret
+of a store. Problems are told setting by setting, in messages that show no secret.
 """
 
 from __future__ import annotations
@@ -7,17 +10,48 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from difflib import get_close_matches
 from functools import cache
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.config_secrets import is_secret_name, is_secret_value
+from singer_spark.core.config_secrets import (
+    UnreadableSecretError,
+    is_secret_name,
+    is_secret_value,
+    register_members,
+    secret,
+)
+from singer_spark.core.lean_imports import import_jsonschema
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.errors import ConfigurationError, redact, register_secret
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 ENV_FILE = ".env"
 FROM_ENVIRONMENT = "ENV"
 YAML_ENDINGS = (".yml", ".yaml")
+# Anything else between the braces is left as it is: Spark has references of its own, like
+# ${env:HOME}.
+_REFERENCE = re.compile(
+    r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
+    r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"
+)
+# Settings that the SDK adds by itself and that are its own to check.
+SDK_SETTINGS = (
+    "stream_maps",
+    "stream_map_config",
+    "faker_config",
+    "flattening_enabled",
+    "flattening_max_depth",
+    "flattening_max_key_length",
+    "flattening_separator",
+    "use_singer_decimal",
+)
 
 
 def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str, Any]:
@@ -144,3 +178,207 @@ def _loader() -> Any:
             f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first)
         )
     return Loader
+
+
+def expand(
+    config: Mapping[str, Any], properties: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Replace references (`${NAME}`, …) by their values, in each text at any depth.
+
+    `$${` is a plain `${`.
+
+    A setting that consists of a single reference is parsed as JSON if `properties` declares
+    something other than text (a number, a list, …).
+
+    Raises:
+        ConfigurationError: a variable is not set, or a file or secret can't be read; names each
+            such setting.
+    """
+    problems: list[str] = []
+    expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
+    if problems:
+        raise ConfigurationError(
+            RunCode.SECRET_UNREADABLE,
+            f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant",
+        )
+    for name, schema in (properties or {}).items():
+        if (
+            isinstance(config.get(name), str)
+            and expanded[name] != config[name]
+            and not _is_text(schema)
+        ):
+            text, expanded[name] = expanded[name], _parsed_json(expanded[name])
+            if redact(text) != text:
+                register_members({name: expanded[name]})
+    return expanded
+
+
+def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert numeric settings to `int` or `float`: an environment variable gives text, the SDK's
+    JSON a Decimal.
+
+    A value that is not a finite number stays or becomes text, which the config check refuses.
+    """
+    return {
+        name: _number(value, _kinds(properties.get(name, {}))) for name, value in config.items()
+    }
+
+
+def _number(value: Any, kinds: Collection[str]) -> Any:
+    if not isinstance(value, str | Decimal | float) or "string" in kinds:
+        return value
+    try:
+        if "integer" in kinds:
+            return int(value) if isinstance(value, str) else value
+        number = float(value) if "number" in kinds else value
+    except (ValueError, OverflowError):
+        return value
+    return number if not isinstance(number, float) or isfinite(number) else str(value)
+
+
+def _kinds(schema: Mapping[str, Any]) -> Collection[str]:
+    kinds = schema.get("type", "string")
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def _expanded(value: Any, where: str, problems: list[str]) -> Any:
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda found: _value_of(found, where, problems), value)
+    if isinstance(value, dict):
+        return {name: _expanded(each, f"{where}.{name}", problems) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [
+            _expanded(each, f"{where}[{number}]", problems) for number, each in enumerate(value)
+        ]
+    return value
+
+
+def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
+    if found["plain"]:
+        return "${"
+    if found["store"]:
+        return _secret(found["store"], found["secret"], where, problems)
+    return (
+        _content(found["path"], where, problems)
+        if found["path"]
+        else _variable(found["name"], where, problems)
+    )
+
+
+def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
+    """Read a secret from a store and register it as a whole with `redact`."""
+    try:
+        text = secret(store, reference)
+    except UnreadableSecretError as error:
+        problems.append(f"{where}: can't read {store}:{reference}: {error}")
+        return ""
+    if is_secret_value(text):
+        register_secret(text)
+    return text
+
+
+def _variable(name: str, where: str, problems: list[str]) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        problems.append(f"{where}: the environment has no variable {name}")
+        return ""
+    if is_secret_name(name):
+        register_secret(value)
+    return value
+
+
+def _content(path: str, where: str, problems: list[str]) -> str:
+    """Read a file without its final line break.
+
+    The content is registered as a secret, because no name shows whether it is one.
+    """
+    try:
+        text = Path(path).expanduser().read_bytes().decode()
+    except UnicodeDecodeError:
+        problems.append(f"{where}: {path} is not UTF-8 text")
+        return ""
+    except (OSError, ValueError, RuntimeError) as error:
+        problems.append(f"{where}: can't read {path}: {getattr(error, 'strerror', None) or error}")
+        return ""
+    text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+    if is_secret_value(text):
+        register_secret(text)
+    return text
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    return "string" in _kinds(schema)
+
+
+def _parsed_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """` (did you mean 'x'?)` if a known name is similar, else empty."""
+    lowered = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(repr(lowered[each]) for each in near)}?)" if near else ""
+
+
+def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Every setting that is unknown, missing, or violates the schema."""
+    import_jsonschema()
+    from jsonschema import Draft7Validator
+
+    errors = sorted(
+        Draft7Validator(schema).iter_errors(config), key=lambda error: str(list(error.path))
+    )
+    return [problem for error in errors for problem in _worded(error, schema)]
+
+
+def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
+    schema: Any = error.schema
+    wanted: Any = error.validator_value
+    instance: Any = error.instance
+    path = ".".join(str(part) for part in error.path)
+    top = whole["properties"].get(error.path[0], {}) if error.path else {}
+    secret = bool(
+        top.get("secret")
+        or schema.get("secret")
+        or any(is_secret_name(str(part)) for part in error.path)
+        # A list or an object, present or expected, may contain a password anywhere.
+        or isinstance(instance, dict | list)
+        or any(kind in str(schema.get("type")) for kind in ("array", "object"))
+    )
+    shown = "" if secret else f", not {instance!r}"
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema["properties"])
+            names = [f"{path}.{name}" if path else name for name in instance if name not in known]
+            return [
+                f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}"
+                for name in names
+            ]
+        case "required":
+            missing = [name for name in wanted if name not in instance]
+            return [
+                f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing
+            ]
+        case "type":
+            kinds = [
+                kind for kind in ([wanted] if isinstance(wanted, str) else wanted) if kind != "null"
+            ]
+            return [f"{path}: must be of type {' or '.join(kinds)}{shown}"]
+        case "enum":
+            return [
+                f"{path}: must be one of "
+                f"{', '.join(str(each) for each in wanted if each is not None)}{shown}"
+            ]
+        case "minimum":
+            return [f"{path}: must be at least {wanted}{shown}"]
+        case "exclusiveMinimum":
+            return [f"{path}: must be greater than {wanted}{shown}"]
+        case "maximum":
+            return [f"{path}: must be at most {wanted}{shown}"]
+        case "minLength":
+            return [f"{path}: must not be empty"]
+    return [f"{path}: is not valid" if secret else f"{path}: {error.message}"]

@@ -2,7 +2,8 @@
 them).
 
 The tap's lines always have the same framing, so that a reader can recognise a stream's RECORD lines
-by their prefix.
+by their prefix. The metadata columns are those of singer-sdk, which either side may write
+(record_metadata in its documentation).
 """
 
 from __future__ import annotations
@@ -16,6 +17,24 @@ import orjson
 from singer_spark.core.exact_json import to_json_bytes
 
 JSON = dict[str, Any]
+
+DELETED_AT = "_sdc_deleted_at"
+TABLE_VERSION = "_sdc_table_version"
+# For a row from a database's log: the position of its commit.
+LSN = "_sdc_lsn"
+LOG_POSITION = "_sdc_log_position"
+# The columns of such a row (a JSON array of names) whose unchanged values are not in the log.
+UNCHANGED = "_sdc_unchanged"
+# Column name to Spark type, in the table's order; only DELETED_AT may come with a record.
+METADATA_COLUMNS = {
+    "_sdc_extracted_at": "timestamp",
+    "_sdc_received_at": "timestamp",
+    "_sdc_batched_at": "timestamp",
+    DELETED_AT: "timestamp",
+    "_sdc_sequence": "bigint",
+    TABLE_VERSION: "bigint",
+    "_sdc_sync_started_at": "bigint",
+}
 
 # A stream with this annotation holds only the keys that another stream's source has now.
 KEYS_OF = "x-keys-of"

@@ -1,8 +1,8 @@
-"""A scratch folder of this process on the local disk: removed at its end, or after a `kill -9` by
-the next start.
+"""Local files: a scratch folder of this process, and the atomic replacement of a file.
 
-It is in the folder for temporary files (`TMPDIR`). The kernel's lock on a file inside shows whether
-its owner lives.
+The scratch folder is removed at the process's end, or after a `kill -9` by the next start. It is in
+the folder for temporary files (`TMPDIR`). The kernel's lock on a file inside shows whether its
+owner lives.
 """
 
 from __future__ import annotations
@@ -95,3 +95,26 @@ def _remove(folder: Path) -> None:
                 path.unlink(missing_ok=True)
         if [path.name for path in folder.iterdir()] == [LOCK]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file: others read the old one or the new one, never a part.
+
+    Raises:
+        OSError: it can't be written; the old one stays.
+    """
+    # With the mode of any new file of the user, and not private as temporary files are.
+    mask = os.umask(0)
+    os.umask(mask)
+    with tempfile.NamedTemporaryFile(
+        "wb", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        try:
+            file.write(content)
+            file.flush()
+            Path(file.name).chmod(0o666 & ~mask)
+            Path(file.name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(file.name).unlink()
+            raise

@@ -10,8 +10,8 @@ from pathlib import Path
 from singer_spark.engine.arrow_rows import Query, RowConversion
 from singer_spark.engine.class_archive import SESSION
 from singer_spark.engine.session import get_gateway, get_session
-from singer_spark.engine.session_conf import SparkOptions, session_conf
 from singer_spark.engine.spark_jvm import await_jvm
+from singer_spark.engine.spark_settings import SparkOptions, session_conf
 
 OPTIONS = SparkOptions("class archive")
 COLUMNS = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOCAL = "local[*]"
+LOCAL_MASTER = "local[*]"
 # Two programs share the cluster: each takes at most this much of it, and leaves unused executors to
 # the other.
 SHARED_CONF = {
@@ -54,7 +54,7 @@ LOOK_SECONDS = 20.0
 
 def is_local(master: str | None) -> bool:
     """Whether executors are threads or processes of this machine."""
-    return (master or LOCAL).startswith("local")
+    return (master or LOCAL_MASTER).startswith("local")
 
 
 def master_url(master: str | None) -> str:
@@ -62,14 +62,14 @@ def master_url(master: str | None) -> str:
     `spark-submit` would add.
     """
     if master is None or not master.startswith(KUBERNETES):
-        return master or LOCAL
+        return master or LOCAL_MASTER
     location = master.removeprefix(KUBERNETES)
     return master if "://" in location else f"{KUBERNETES}https://{location}"
 
 
 def shares_disk(session: SparkSession) -> bool:
     """Whether executors can read what this process writes to its disk, and the reverse."""
-    return not is_remote(session) and is_local(session.conf.get("spark.master", LOCAL))
+    return not is_remote(session) and is_local(session.conf.get("spark.master", LOCAL_MASTER))
 
 
 def is_remote(session: SparkSession) -> bool:

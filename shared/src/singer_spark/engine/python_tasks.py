@@ -1,5 +1,5 @@
 """Python functions in Spark tasks: these packages' code is sent along, so executors need not have
-them installed.
+them installed; and lake columns as the Spark schemas of their rows, and back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext, cloudpickle
+from pyspark.sql import types as T
 
 import singer_spark
+from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Struct, parse_type
 from singer_spark.engine.cluster import is_local, is_remote
 from singer_spark.engine.spark_versions import (
     answer,
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 R = TypeVar("R")
+_SPARK: dict[str, T.DataType] = {
+    name: getattr(T, f"{each.spark}Type")() for name, each in SCALARS.items()
+}
 
 
 def send_along(session: SparkSession, package: ModuleType) -> None:
@@ -138,3 +143,31 @@ def _prepare(context: SparkContext) -> None:
         conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours))
     )
     silence_accumulators(context)
+
+
+def spark_columns(columns: Struct) -> T.StructType:
+    """The columns of a table as a Spark schema."""
+    return T.StructType([T.StructField(each.name, _spark_type(each.type)) for each in columns])
+
+
+def columns_of_spark(columns: T.StructType) -> Struct:
+    """The columns of a Spark schema."""
+    return Struct(tuple(Field(each.name, _lake_type(each.dataType)) for each in columns.fields))
+
+
+def _spark_type(kind: LakeType) -> T.DataType:
+    if isinstance(kind, Struct):
+        return spark_columns(kind)
+    if isinstance(kind, Array):
+        return T.ArrayType(_spark_type(kind.element))
+    return (
+        T.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
+    )
+
+
+def _lake_type(spark: T.DataType) -> LakeType:
+    if isinstance(spark, T.StructType):
+        return columns_of_spark(spark)
+    if isinstance(spark, T.ArrayType):
+        return Array(_lake_type(spark.elementType))
+    return parse_type(spark.simpleString())

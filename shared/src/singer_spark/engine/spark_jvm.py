@@ -25,10 +25,9 @@ from threading import Event, Lock, Thread
 from typing import IO, Any
 
 from singer_spark.core.scratch import scratch_folder
-from singer_spark.core.shortage import limit_reached
 from singer_spark.core.signals import stop_by_error
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import ConfigurationError, ResourceError, cut
+from singer_spark.errors import ConfigurationError, ResourceError, cut, limit_reached
 
 LINES_KEPT = 200
 JOIN_SECONDS = 2.0

@@ -107,7 +107,7 @@ PRIVATE = (
     PrivateMember("pyspark.core.rdd:PipelinedRDD", "_jrdd", since=(4, 0)),
     PrivateMember("pyspark.sql.dataframe:DataFrame", "_jdf", until=(4, 0)),
     PrivateMember("pyspark.sql.classic.dataframe:DataFrame", "_jdf", since=(4, 0)),
-    # Spark Connect without a second request, or ten minutes of patience: `connect_session`,
+    # Spark Connect without a second request, or ten minutes of patience: `session`,
     # `connect_answer`.
     PrivateMember("pyspark.sql.connect.client:SparkConnectClient", "to_table"),
     PrivateMember("pyspark.sql.connect.client:SparkConnectClient", "_retry_policy", until=(4, 0)),

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from singer_spark.core.scratch import remove_scratch
-from singer_spark.core.shortage import shortage
 from singer_spark.core.signals import (
     Stopped,
     StoppedByError,
@@ -24,7 +23,7 @@ from singer_spark.core.stderr import claim_stderr, release_stderr
 from singer_spark.core.stdout import claim_stdout
 from singer_spark.engine.spark_jvm import end_jvm, jvm_failure, kill_jvm
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import ResourceError, SingerSparkError, report
+from singer_spark.errors import ResourceError, SingerSparkError, report, shortage
 
 
 def run_program(

@@ -11,7 +11,7 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
-from singer_spark.core.singer_sdk_import import import_singer_sdk
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.errors import redact_logs
 
 

@@ -13,9 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from singer_spark.core.stderr import share_terminal
+from singer_spark.core.stderr import LiveLines, share_terminal
 from singer_spark.program.amounts import count_text, size_text, span_text
-from singer_spark.program.live_lines import LiveLines
 from singer_spark.program.logs import (
     RECORD_COUNT,
     SYNC_DURATION,

@@ -16,18 +16,28 @@ from singer_spark.core.exact_json import to_json
 from singer_spark.core.messages import timestamp_text
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.state.database import StateDatabase
-from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
-from singer_spark.state.folder import FolderState
+from singer_spark.state.database import (
+    POSTGRESQL,
+    WITHOUT_PACKAGE,
+    DatabaseUrl,
+    StateDatabase,
+    TableName,
+)
 from singer_spark.state.run_log import FORMAT_VERSION
-from singer_spark.state.store import BucketState, Signature, StateStore, state_path, state_text
+from singer_spark.state.store import (
+    BucketState,
+    FolderState,
+    Signature,
+    StateStore,
+    state_path,
+    state_text,
+)
 from singer_spark.store.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.state.database import StateDatabase, StateSession
-
 
 KEPT_STATES = 1000
 

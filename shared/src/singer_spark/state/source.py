@@ -21,10 +21,8 @@ from singer_spark.core.config_secrets import register_secrets
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
-from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from singer_spark.state.choice import check_owner, chosen_state
-from singer_spark.state.database_url import DatabaseUrl
-from singer_spark.state.folder import FolderState
+from singer_spark.state.database import DatabaseUrl
 from singer_spark.state.run_log import (
     LAKE_FOLDER,
     RunEntry,
@@ -34,9 +32,13 @@ from singer_spark.state.run_log import (
 )
 from singer_spark.state.store import (
     BucketState,
+    Checkpoint,
+    FolderState,
     SavedState,
     StateStore,
+    checkpoint_path,
     published_state,
+    read_checkpoint,
     state_path,
 )
 from singer_spark.store.storage import Storage, open_url

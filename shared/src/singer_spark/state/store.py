@@ -1,20 +1,29 @@
-"""Stores of a pipeline's Singer state, and parsing it."""
+"""Stores of a pipeline's Singer state, in the lake or in another bucket or folder, and parsing it;
+and the checkpoint beside it: what a run finished before it died.
+
+A checkpoint is written by the target as `checkpoint.json` beside `state.json`, and read by both
+programs. It covers slices that are completely staged. It can be continued only while the run that
+wrote it and the next one begin at the same place: the same last commit, and the same state.
+Whatever changes either of them makes it void.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.core.exact_json import state_from_json, to_json, to_json_bytes
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import StateError
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, folder_name
+from singer_spark.errors import DamagedError, StateError
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, decode, encode, folder_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from singer_spark.store.storage import Storage
+
+JSON = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -182,3 +191,144 @@ def published_state(store: StateStore) -> SavedState | None:
     """
     content = store.content()
     return None if content is None else SavedState(read_state(content, store.origin), store.origin)
+
+
+@dataclass
+class FolderState(BucketState):
+    """`state.json` in a place of its own, with `lake.json` beside it.
+
+    Attributes:
+        lake: URL of the bucket whose runs save it; None if it is only read.
+    """
+
+    lake: str | None = None
+
+    def __post_init__(self) -> None:
+        """Set `location` to the URL without its user."""
+        self.location = re.sub(r"://[^/@]*@", "://", self.origin)
+
+    @property
+    def owner_path(self) -> str:
+        """The path of the object that names its owner."""
+        return f"{self.path.rpartition('/')[0]}/lake.json".lstrip("/")
+
+    def signature(self) -> Signature | None:
+        """The lake and run that saved it; None if not recorded.
+
+        Raises:
+            StorageError: `lake.json` is damaged, or of a newer version of the programs.
+        """
+        return self._signature(self.storage.read(self.owner_path))
+
+    def register(self) -> None:
+        """Record which lake's runs save it."""
+        while True:
+            seen = self.storage.read(self.owner_path)
+            before = self._signature(seen)
+            if before is not None and before.lake == self.lake:
+                return
+            if self.storage.exchange(
+                self.owner_path, seen, self._owner(before.run_id if before else None)
+            ):
+                return
+
+    def write(
+        self,
+        value: Mapping[str, Any],
+        seen: bytes | None,
+        run_id: str | None = None,
+        mark: str = "",
+    ) -> bool:
+        """Replace the content that was `seen`, for a run.
+
+        Returns False if someone else or another lake wrote meanwhile.
+        """
+        owner = self.storage.read(self.owner_path)
+        before = self._signature(owner)
+        if before is not None and before.lake not in (None, self.lake):
+            return False
+        if self.content() not in (seen, state_text(value, mark).encode()):
+            return False
+        # The owner is written first, because a state saved by a run that is not in the lake's
+        # journal counts as another lake's.
+        if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
+            return False
+        return super().write(value, seen, run_id, mark)
+
+    def _owner(self, run_id: str | None) -> bytes:
+        return encode({"lake": self.lake, "run_id": run_id})
+
+    def _signature(self, data: bytes | None) -> Signature | None:
+        if data is None:
+            return None
+        body = decode(data, f"{self.storage.url}/{self.owner_path}")
+        return Signature(body.get("lake"), body.get("run_id"))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The progress of a dead run that can be continued.
+
+    Attributes:
+        run_id: The run that wrote it.
+        after: The last committed run before that one; None: there was none.
+        began_from: The saved state that it began from; None: there was none.
+        state: The value of the STATE up to which files are staged.
+        resume: What the tap put beside that STATE, opaque to the target.
+        target: What the target has staged, opaque to the tap.
+    """
+
+    run_id: str
+    after: str | None
+    began_from: JSON | None
+    state: JSON
+    resume: JSON
+    target: JSON
+
+    def fits(self, saved: Mapping[str, Any] | None, last: RunEntry | None) -> bool:
+        """Whether a run that begins now begins at the same place as the dead one."""
+        return self.after == (last.run_id if last else None) and same_state(self.began_from, saved)
+
+    def to_bytes(self) -> bytes:
+        """The checkpoint as it is written."""
+        return encode(asdict(self))
+
+    @staticmethod
+    def from_bytes(data: bytes, path: str) -> Checkpoint:
+        """Parse the result of `to_bytes`.
+
+        Raises:
+            DamagedError: it is not as it was written.
+            StorageError: a newer version of the programs wrote it.
+        """
+        body = decode(data, path)
+        try:
+            found = Checkpoint(**{field.name: body[field.name] for field in fields(Checkpoint)})
+        except KeyError as error:
+            raise DamagedError(
+                RunCode.LAKE_FILE_DAMAGED,
+                f"{path} lacks {error}; remove it, and the next run starts over",
+            ) from error
+        wrong = [
+            name
+            for name in ("state", "resume", "target")
+            if not isinstance(getattr(found, name), dict)
+        ]
+        if wrong:
+            raise DamagedError(
+                RunCode.LAKE_FILE_DAMAGED,
+                f"{path}: {', '.join(wrong)} is not an object; remove it, and the next run starts "
+                "over",
+            )
+        return found
+
+
+def checkpoint_path(pipeline: str) -> str:
+    """The path of a pipeline's checkpoint in its bucket."""
+    return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/checkpoint.json"
+
+
+def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
+    """The checkpoint at a path, None if there is none; raises what `Checkpoint.from_bytes` does."""
+    data = storage.read(path)
+    return None if data is None else Checkpoint.from_bytes(data, path)

@@ -1,9 +1,9 @@
-"""The requests that `ObjectFiles` makes of any store."""
+"""The requests that `ObjectFiles` makes of any store, and a storage's metadata of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -15,6 +15,22 @@ ABSENT = ""
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = 4
 MOST_PIECES = 10_000
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file or object.
+
+    Attributes:
+        path: Relative to the storage's root.
+        size: In bytes.
+        modified: When it was written, by the storage's clock, in seconds since the epoch; None if
+            unknown.
+    """
+
+    path: str
+    size: int
+    modified: float | None = field(default=None, compare=False)
 
 
 class UndecidedError(OSError):

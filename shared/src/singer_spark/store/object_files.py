@@ -14,15 +14,14 @@ from singer_spark.store.bucket import (
     PIECE_BYTES,
     Bucket,
     Entry,
+    FileInfo,
     LostAnswerError,
     UndecidedError,
 )
-from singer_spark.store.files import FileInfo
 from singer_spark.store.storage_errors import UnconditionalStoreError
 
 if TYPE_CHECKING:
     from singer_spark.store.bucket import Bucket
-
 
 # The footers of most Parquet files fit in, so one request brings the footer, and the size, too.
 END_BYTES = 1 << 16

@@ -13,7 +13,7 @@ from typing import Any
 
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from singer_spark.store import http_options
+from singer_spark.store import obstore_bucket
 
 # Keys that may change are fetched again after this time; botocore itself keeps them valid.
 KEPT_FOR = timedelta(minutes=10)
@@ -147,7 +147,7 @@ class S3Account:
             read_timeout=self.read or 60,
             retries={
                 "total_max_attempts": 1
-                + min(http_options.RETRIES if self.retries is None else self.retries, 4)
+                + min(obstore_bucket.RETRIES if self.retries is None else self.retries, 4)
             },
             **signed,
         )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from typing import Any
 
-from singer_spark.store.http_options import client_options, retry_config
-from singer_spark.store.obstore_bucket import ObstoreBucket, patiently
+from singer_spark.store.obstore_bucket import ObstoreBucket, client_options, patiently, retry_config
 from singer_spark.store.s3_account import S3Account
-from singer_spark.store.storage_errors import StoreFailure
+from singer_spark.store.storage_errors import MissingError, StoreFailure
 
 TOO_LARGE_CODES = ("EntityTooLarge", "InvalidRequest")
+# The least size of every part of an upload except the last one.
+LEAST_PART_BYTES = 5 << 20
+# The store copies up to 5 GiB in one request, and is faster with several at once.
+COPY_BYTES = 1 << 30
 
 
 class S3Bucket(ObstoreBucket):
@@ -50,8 +54,6 @@ class S3Bucket(ObstoreBucket):
         )
 
     def copy(self, source: str, target: str) -> None:
-        from singer_spark.store.s3_copy import copy_and_append
-
         try:
             super().copy(source, target)
         except StoreFailure as error:
@@ -67,8 +69,6 @@ class S3Bucket(ObstoreBucket):
             )
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
-        from singer_spark.store.s3_copy import LEAST_PART_BYTES, copy_and_append
-
         if size < LEAST_PART_BYTES:
             return False
         patiently(
@@ -76,3 +76,57 @@ class S3Bucket(ObstoreBucket):
             source,
         )
         return True
+
+
+def copy_and_append(
+    client: Any, bucket: str, source: str, size: int, tail: bytes, target: str
+) -> None:
+    """Copy an object of at least `LEAST_PART_BYTES` in parts inside the store, with bytes appended.
+
+    It appears completely or not at all. obstore does not copy parts, so this uses botocore.
+    """
+    here = {"Bucket": bucket, "Key": target}
+    with _failures():
+        upload = {**here, "UploadId": client.create_multipart_upload(**here)["UploadId"]}
+        copy = partial(
+            client.upload_part_copy, **upload, CopySource={"Bucket": bucket, "Key": source}
+        )
+        try:
+            parts = [
+                copy(PartNumber=number, CopySourceRange=f"bytes={start}-{end - 1}")[
+                    "CopyPartResult"
+                ]
+                for number, (start, end) in enumerate(_ranges(size), 1)
+            ]
+            if tail:
+                parts.append(client.upload_part(**upload, PartNumber=len(parts) + 1, Body=tail))
+            whole = [
+                {"PartNumber": number, "ETag": part["ETag"]} for number, part in enumerate(parts, 1)
+            ]
+            client.complete_multipart_upload(**upload, MultipartUpload={"Parts": whole})
+        except BaseException:
+            with suppress(Exception):
+                client.abort_multipart_upload(**upload)
+            raise
+
+
+def _ranges(size: int) -> list[tuple[int, int]]:
+    """Equal parts of at most `COPY_BYTES`."""
+    number = -(-size // COPY_BYTES)
+    return [(size * part // number, size * (part + 1) // number) for part in range(number)]
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        kind = (
+            MissingError if code in ("NoSuchKey", "NoSuchBucket", "NoSuchUpload") else StoreFailure
+        )
+        raise kind(str(error), code) from error
+    except BotoCoreError as error:
+        raise StoreFailure(str(error), "") from error

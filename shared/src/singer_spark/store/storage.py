@@ -7,27 +7,48 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import urlsplit
 
 from singer_spark.core.config_secrets import register_secrets
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.store.delta_options import delta_options, delta_url
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from singer_spark.store.local_files import LocalFiles
 from singer_spark.store.object_files import ObjectFiles
-from singer_spark.store.opening import AZURE, GOOGLE, S3, kind_of, open_bucket
 from singer_spark.store.storage_errors import (
     CONDITIONAL_WAY_OUT,
     error_code,
     missing_is_fine,
     storage_errors,
 )
+from singer_spark.store.store_kinds import (
+    AZURE,
+    GOOGLE,
+    S3,
+    delta_options,
+    delta_url,
+    kind_of,
+    open_bucket,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["FileInfo", "Storage", "each", "open_url"]
+logger = logging.getLogger(__name__)
+SCRATCH = ".dataspoc/staging/tmp"
+# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the
+# length is checked.
+ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
+REQUESTS_AT_ONCE = 16
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
@@ -42,7 +63,7 @@ def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
 
 def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
     """A URL with the account's host, and without TLS if the endpoint has none."""
-    from singer_spark.store.azure_account import AzureAccount, container_and_host
+    from singer_spark.store.azure_bucket import AzureAccount, container_and_host
 
     account = AzureAccount.of(url, options)
     container, _ = container_and_host(url)
@@ -55,16 +76,6 @@ def _abfs_url(url: str, options: Mapping[str, Any]) -> str:
     return f"{'abfs' if endpoint.scheme == 'http' else 'abfss'}://{container}@{host}/{path}".rstrip(
         "/"
     )
-
-
-__all__ = ["FileInfo", "Storage", "open_url"]
-
-logger = logging.getLogger(__name__)
-
-SCRATCH = ".dataspoc/staging/tmp"
-# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the
-# length is checked.
-ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
 
 
 class Storage:
@@ -331,3 +342,15 @@ def _local_folder(url: str) -> Path | None:
     if protocol not in ("file", "local"):
         return None
     return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
+
+
+def each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Run the action for all items: one after another on a disk, in parallel in a bucket.
+
+    The results are in the order of the items; if several fail, the error of the first one is
+    raised.
+    """
+    if storage.local:
+        return [action(item) for item in items]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(action, items))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN
+from singer_spark.core.messages import DELETED_AT, LOG_POSITION, LSN
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.binlog_server import logged_tables
 from tap_spark_jdbc.binlog.column_values import BinlogValues

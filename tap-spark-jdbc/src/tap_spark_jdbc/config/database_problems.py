@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from singer_spark.core.setting_problems import nearest
+from singer_spark.core.config_file import nearest
 from singer_spark.engine.cluster import is_local
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 

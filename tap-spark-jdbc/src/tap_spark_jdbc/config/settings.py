@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from singer_spark.core.config_file import SDK_SETTINGS, config_problems, expand, with_numbers
 from singer_spark.core.config_secrets import register_secrets
-from singer_spark.core.environment import expand, with_numbers
-from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.core.settings import (
     COUNT,
     JSON,
@@ -21,8 +20,7 @@ from singer_spark.core.settings import (
     schema_of,
     setting,
 )
-from singer_spark.core.spark_settings import SparkSettings
-from singer_spark.engine.engine import LOCAL, engine_and_why, is_spark
+from singer_spark.engine.spark_settings import LOCAL, SparkSettings, engine_and_why, is_spark
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.batch_settings import BATCH_CONFIG, BatchSettings, batch_problems

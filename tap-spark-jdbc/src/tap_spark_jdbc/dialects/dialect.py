@@ -10,13 +10,13 @@ from singer_spark.core.bookmark import KeyType, KeyValue
 from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
-from tap_spark_jdbc.dialects.text_casts import spark_string
 from tap_spark_jdbc.dialects.type_rules import (
     TypeRule,
     complaint,
     complaint_of_bytes,
     complaint_of_key,
     matching,
+    spark_string,
 )
 from tap_spark_jdbc.error_codes import TapCode
 
@@ -125,7 +125,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Alive:
-    """How a server is asked whether it is still there (`server_watch`).
+    """How a server is asked whether it is still there (`open_connections`).
 
     Attributes:
         properties: The connection properties that limit to 20 s how long a connection waits for the

@@ -346,7 +346,7 @@ _DIALECT = Dialect(
         # rolled back later.
         "transactionIsolation": "REPEATABLE-READ",
         "connectTimeout": "30000",
-        # For executors on other machines; on this one `server_watch` sets them for each driver.
+        # For executors on other machines; on this one `open_connections` sets them for each driver.
         "tcpKeepAlive": "true",
         "tcpKeepIdle": "30",
         "tcpKeepInterval": "10",

@@ -26,8 +26,7 @@ from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from singer_spark.core.bookmark import Bookmark, Boundary
-    from singer_spark.core.transaction_snapshot import TransactionSnapshot
+    from singer_spark.core.bookmark import Bookmark, Boundary, TransactionSnapshot
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Oldest

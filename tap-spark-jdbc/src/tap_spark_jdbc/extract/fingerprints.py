@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HASHES, Boundary
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.plan.row_marks import checksum_of
 from tap_spark_jdbc.plan.slices import Range
-from tap_spark_jdbc.plan.stream_sql import Point, range_condition
+from tap_spark_jdbc.plan.stream_sql import Point, checksum_of, range_condition
 
 if TYPE_CHECKING:
     from singer_spark.core.bookmark import Bookmark

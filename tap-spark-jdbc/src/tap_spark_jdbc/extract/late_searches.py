@@ -16,8 +16,7 @@ from tap_spark_jdbc.plan.slices import Range, Slice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from singer_spark.core.bookmark import KeyType
-    from singer_spark.core.transaction_snapshot import TransactionSnapshot
+    from singer_spark.core.bookmark import KeyType, TransactionSnapshot
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.extract.server import SnapshotServer
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

@@ -17,8 +17,8 @@ import logging
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.setting_problems import SDK_SETTINGS
-from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.core.bookmark import TransactionSnapshot
+from singer_spark.core.config_file import SDK_SETTINGS
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 from tap_spark_jdbc.extract.extraction import split_key
@@ -32,7 +32,7 @@ from tap_spark_jdbc.source.jdbc_source import url_without_login
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from singer_spark.state.checkpoint import Checkpoint
+    from singer_spark.state.store import Checkpoint
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.extract.extraction import Extraction

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core import messages, stdout
 from singer_spark.core.bookmark import Bookmark
-from singer_spark.core.config_file import read_config
-from singer_spark.core.environment import expand
+from singer_spark.core.config_file import expand, read_config
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.state.backend import StateBackend
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from singer_spark.state.checkpoint import Checkpoint
     from singer_spark.state.source import StateSource
+    from singer_spark.state.store import Checkpoint
     from tap_spark_jdbc.extract.stream_progress import StreamProgress
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 

@@ -14,7 +14,7 @@ from singer_spark.errors import SourceError
 from tap_spark_jdbc.plan.late_rows import ALL_JOINED, NONE_JOINED, K, LateRows, LateSearch
 
 if TYPE_CHECKING:
-    from singer_spark.core.transaction_snapshot import TransactionSnapshot
+    from singer_spark.core.bookmark import TransactionSnapshot
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.source.database import Database

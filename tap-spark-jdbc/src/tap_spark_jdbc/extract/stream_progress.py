@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.core.bookmark import Bookmark
-from singer_spark.core.transaction_snapshot import TransactionSnapshot
+from singer_spark.core.bookmark import Bookmark, TransactionSnapshot
 from singer_spark.errors import StateError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.core.transaction_snapshot import MAX_OPEN, MAX_SEEN, TransactionSnapshot
+from singer_spark.core.bookmark import MAX_OPEN, MAX_SEEN, TransactionSnapshot
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.extract.late_searches import (
     LateSearches,
@@ -45,7 +45,7 @@ from tap_spark_jdbc.plan.late_rows import (
 )
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import range_condition
-from tap_spark_jdbc.source.idle_connections import PINNED
+from tap_spark_jdbc.source.open_connections import PINNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

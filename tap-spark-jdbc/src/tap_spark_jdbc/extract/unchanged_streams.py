@@ -23,9 +23,15 @@ from tap_spark_jdbc.extract.server import SnapshotServer, snapshot_numbers
 from tap_spark_jdbc.extract.shared_snapshot import LOCK_TIMEOUT
 from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.late_rows import FAR, WRITER, LateRows
-from tap_spark_jdbc.plan.row_marks import checksum, mark, marks_of, sum_of
 from tap_spark_jdbc.plan.slices import Range
-from tap_spark_jdbc.plan.stream_sql import StreamSql, range_condition
+from tap_spark_jdbc.plan.stream_sql import (
+    StreamSql,
+    checksum,
+    mark,
+    marks_of,
+    range_condition,
+    sum_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from singer_spark.core.transaction_snapshot import MAX_SEEN, TransactionSnapshot
+from singer_spark.core.bookmark import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
 
 K = TypeVar("K")

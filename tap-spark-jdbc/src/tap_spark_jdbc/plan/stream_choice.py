@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.core.setting_problems import nearest
+from singer_spark.core.config_file import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
 from tap_spark_jdbc.source.discovery_bounds import PERHAPS_HIDDEN, fits, is_pattern
 

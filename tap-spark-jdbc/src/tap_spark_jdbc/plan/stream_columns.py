@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from singer_spark.core.setting_problems import nearest
+from singer_spark.core.config_file import nearest
 from singer_spark.core.sql_type import SqlType
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.dialects.mask import Mask
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
-
 
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
 _WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')

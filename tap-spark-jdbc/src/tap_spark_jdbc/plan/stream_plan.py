@@ -7,9 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.core.messages import keys_stream
-from singer_spark.core.metadata_columns import DELETED_AT, LOG_POSITION, LSN, UNCHANGED
-from singer_spark.core.setting_problems import nearest
+from singer_spark.core.config_file import nearest
+from singer_spark.core.messages import DELETED_AT, LOG_POSITION, LSN, UNCHANGED, keys_stream
 from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import ConfigurationError, first_of
 from tap_spark_jdbc.config.settings import SKIP_HINT

@@ -18,7 +18,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConnectionLostError, one_line
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, result_of
 from tap_spark_jdbc.supply.stream_errors import OF_A_STREAM
 

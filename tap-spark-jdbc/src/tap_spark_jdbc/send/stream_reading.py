@@ -23,7 +23,7 @@ from tap_spark_jdbc.extract.fingerprints import Frame, without_unchanged
 from tap_spark_jdbc.extract.late_window import LateWindow
 from tap_spark_jdbc.extract.slice_bounds import FETCH_BOUND, SliceSize, first_width
 from tap_spark_jdbc.extract.stream_progress import RunBudget
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 from tap_spark_jdbc.supply.boundary_account import BoundaryAccount
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
 from tap_spark_jdbc.supply.stream_errors import TooWideError

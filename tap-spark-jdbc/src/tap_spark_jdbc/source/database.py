@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from singer_spark.engine.cluster import is_local, tasks_at_once
 from singer_spark.engine.kept_jvm import KEEPER
 from singer_spark.engine.session import begin_jvm, get_context, get_gateway, get_session
-from singer_spark.engine.session_conf import PARALLELISM, SparkOptions, local_cores, session_conf
+from singer_spark.engine.spark_settings import PARALLELISM, SparkOptions, local_cores, session_conf
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
-from tap_spark_jdbc.source.idle_connections import IdleConnections
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
+from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
-from tap_spark_jdbc.source.server_watch import ServerWatch
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from singer_spark.core.setting_problems import nearest
+from singer_spark.core.config_file import nearest
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Table
 

@@ -17,9 +17,17 @@ from py4j.protocol import Py4JJavaError
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.dialects.dialect import Alive
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.jdbc_errors import code_of, kind_of, may_quote, reason, shown
+from tap_spark_jdbc.source.connection_errors import (
+    again,
+    code_of,
+    first_sql_state,
+    is_lost,
+    kind_of,
+    may_quote,
+    reason,
+    shown,
+)
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
-from tap_spark_jdbc.source.lost_connection import again, first_sql_state, is_lost
 
 Row = tuple[str | None, ...]
 T = TypeVar("T")
@@ -52,8 +60,8 @@ class JdbcConnection:
         self._reopen = reopen
         self._asking = Lock()
         self._begin: str | None = None
-        # For `server_watch`, by the monotonic clock: since when an answer of the database is due,
-        # and when the last one came.
+        # For the watch in `open_connections`, by the monotonic clock: since when an answer of the
+        # database is due, and when the last one came.
         self.waits_since: float | None = None
         self.answered_at = time.monotonic()
         self._alive = alive

@@ -18,9 +18,16 @@ from singer_spark.errors import (
     SourceError,
 )
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.connection_errors import (
+    again,
+    code_of,
+    is_lost,
+    job_reason,
+    may_quote,
+    shown,
+    with_hint,
+)
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
-from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, shown, with_hint
-from tap_spark_jdbc.source.lost_connection import again, is_lost
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,14 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tap_spark_jdbc
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.arrow_schema import repeating
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import SourceError
-from singer_spark.store.repeating_columns import repeating
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.extract.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
-from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
 from tap_spark_jdbc.supply.batch_location import Written
 from tap_spark_jdbc.supply.columnar_query import (
     LEFT,

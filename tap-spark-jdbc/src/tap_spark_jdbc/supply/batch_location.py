@@ -9,7 +9,7 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import folder_name, new_run_id
 from tap_spark_jdbc.error_codes import TapCode

@@ -18,8 +18,7 @@ from tap_spark_jdbc.extract.fingerprints import (
     changed_buckets,
 )
 from tap_spark_jdbc.extract.stream_progress import SplitPosition, StreamProgress
-from tap_spark_jdbc.plan.row_marks import checksum
-from tap_spark_jdbc.plan.stream_sql import Point
+from tap_spark_jdbc.plan.stream_sql import Point, checksum
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.extraction import Extraction

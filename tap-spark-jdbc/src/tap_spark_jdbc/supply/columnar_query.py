@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.mask import Mask
-    from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+    from tap_spark_jdbc.source.libpq import ColumnarDatabase
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
 
 # The size of the driver's batches.

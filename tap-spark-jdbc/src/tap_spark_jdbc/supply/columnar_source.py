@@ -14,13 +14,12 @@ import pyarrow as pa
 from singer_spark.core.arrow_schema import arrow_schema
 from singer_spark.core.bookmark import KeyType
 from singer_spark.core.schema_mapping import stream_columns
-from singer_spark.core.shortage import shortage
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import ConfigurationError, SingerSparkError, shortage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.slice_bounds import long_columns
+from tap_spark_jdbc.source.connection_errors import is_lost_state
 from tap_spark_jdbc.source.libpq import conninfo
-from tap_spark_jdbc.source.lost_connection import is_lost_state
 from tap_spark_jdbc.source.mariadb_login import login_of
 from tap_spark_jdbc.supply.columnar_query import (
     LEFT,

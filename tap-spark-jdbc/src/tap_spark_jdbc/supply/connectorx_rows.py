@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tap_spark_jdbc.source.server_watch import SOCKET_OPTIONS
+from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin

@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from singer_spark.core.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.core.schema_mapping import stream_columns
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.arrow_rows import Query, RowConversion
 from singer_spark.engine.java import cache_folder
 from singer_spark.engine.spark_versions import IS_UTF8, in_this_version
-from tap_spark_jdbc.dialects.text_casts import spark_string
-from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes
+from singer_spark.errors import shortage
+from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes, spark_string
 from tap_spark_jdbc.extract.fingerprints import WindowSums
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import RowBoundary

@@ -21,8 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.extract.fingerprints import Found, Look, fingerprint
-from tap_spark_jdbc.plan.row_marks import BOUNDARY_BITS, mark_of
-from tap_spark_jdbc.plan.stream_sql import AT_BOOKMARK, AT_UPPER, FINGERPRINTED
+from tap_spark_jdbc.plan.stream_sql import (
+    AT_BOOKMARK,
+    AT_UPPER,
+    BOUNDARY_BITS,
+    FINGERPRINTED,
+    mark_of,
+)
 from tap_spark_jdbc.supply.columnar_query import writing
 
 if TYPE_CHECKING:

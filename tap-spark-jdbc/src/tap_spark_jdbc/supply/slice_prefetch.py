@@ -25,7 +25,7 @@ from singer_spark.core.scratch import scratch_folder
 from tap_spark_jdbc.extract.slice_bounds import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.source.connection_errors import again
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.extract.fingerprints import Found

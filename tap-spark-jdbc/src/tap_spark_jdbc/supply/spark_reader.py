@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 import tap_spark_jdbc
-from singer_spark.engine.engine import check_pandas
 from singer_spark.engine.python_tasks import result_of, send_along, values, values_in_pieces
+from singer_spark.engine.spark_settings import check_pandas
 from singer_spark.errors import DisturbedError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.columnar_query import Outcome

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.spark_jvm import jvm_failure
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import (
@@ -27,11 +26,19 @@ from singer_spark.errors import (
     cut,
     first_of,
     one_line,
+    shortage,
 )
 from tap_spark_jdbc.config.settings import SKIP_HINT
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.jdbc_errors import code_of, job_reason, may_quote, with_hint
-from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
+from tap_spark_jdbc.source.connection_errors import (
+    code_of,
+    first_sql_state,
+    is_lost,
+    is_of_storage,
+    job_reason,
+    may_quote,
+    with_hint,
+)
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from singer_spark.core import messages, stdout
 from singer_spark.core.exact_json import to_json
-from singer_spark.core.metadata_columns import DELETED_AT, LSN, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, LSN, UNCHANGED
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.supply.record_lines import joined_text, rendered

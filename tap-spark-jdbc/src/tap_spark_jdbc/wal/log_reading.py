@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from singer_spark.core import messages, stdout
-from tap_spark_jdbc.source.jdbc_errors import with_hint
+from tap_spark_jdbc.source.connection_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, read
 from tap_spark_jdbc.supply.columnar_source import lake_schema

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.jdbc_errors import without_words
+from tap_spark_jdbc.source.connection_errors import without_words
 from tap_spark_jdbc.source.libpq import conninfo
 from tap_spark_jdbc.supply.columnar_query import ColumnarQuery, masked, read
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.lake_type import columns_from_text
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError, StorageError
-from singer_spark.state.checkpoint import Checkpoint
+from singer_spark.state.store import Checkpoint
 from target_spark_lake.table.changes import StagedFile
 from target_spark_lake.table.text_columns import NO_TEXTS, TextColumns
 

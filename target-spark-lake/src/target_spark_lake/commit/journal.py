@@ -16,7 +16,7 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError, one_line
 from singer_spark.state.choice import STATE_LOCATION
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.layout import Layout, is_in_parts
 from target_spark_lake.table.changes import (
     Commit,

@@ -26,9 +26,8 @@ from singer_spark.errors import (
     StorageError,
     UnpublishableError,
 )
-from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state.store import BucketState, StateStore, same_state
+from singer_spark.state.store import BucketState, Checkpoint, StateStore, same_state
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.commit.journal import ABANDONS
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from singer_spark.core.identity import Process
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from singer_spark.core.messages import timestamp_text
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
 from singer_spark.state.choice import location_of
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, read_entry
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit.journal import (
     ABANDONS,
     Plan,

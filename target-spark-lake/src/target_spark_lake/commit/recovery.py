@@ -32,7 +32,7 @@ from singer_spark.state.run_log import (
     read_entry,
     run_ids,
 )
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import take_over
 from target_spark_lake.commit.journal import ABANDONED_BY, ABANDONS, ROLLED_BACK, Plan
@@ -49,8 +49,7 @@ from target_spark_lake.table_log import TableLogs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singer_spark.state.checkpoint import Checkpoint
-    from singer_spark.state.store import SavedState, StateStore
+    from singer_spark.state.store import Checkpoint, SavedState, StateStore
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.lock import LockEntry
     from target_spark_lake.table.changes import PublishedFile

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.core.config_file import nearest
 from singer_spark.core.messages import timestamp_text
-from singer_spark.core.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.choice import kept_elsewhere, location_of
 from singer_spark.state.run_log import (

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ProtocolError, StateError
-from singer_spark.state.checkpoint import Checkpoint
-from singer_spark.state.handed_state import handed_over
-from singer_spark.state.store import same_state
+from singer_spark.state.handover import handed_over
+from singer_spark.state.store import Checkpoint, same_state
 from target_spark_lake.error_codes import LakeCode
 
 JSON = dict[str, Any]

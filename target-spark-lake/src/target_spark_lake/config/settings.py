@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from singer_spark.core.config_file import SDK_SETTINGS, config_problems, expand, with_numbers
 from singer_spark.core.config_secrets import register_secrets
-from singer_spark.core.environment import expand, with_numbers
-from singer_spark.core.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.core.settings import JSON, TEXT, declared, object_schema, setting
-from singer_spark.core.spark_settings import SparkSettings
-from singer_spark.engine.engine import AUTO, LOCAL, SPARK, engine_and_why, is_spark
+from singer_spark.engine.spark_settings import (
+    AUTO,
+    LOCAL,
+    SPARK,
+    SparkSettings,
+    engine_and_why,
+    is_spark,
+)
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import StateBackend

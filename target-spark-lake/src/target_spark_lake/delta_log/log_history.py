@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from singer_spark.errors import StorageError, UnpublishableError
 from singer_spark.state.run_log import time_of
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.delta_log.snapshot import (
     LOG_FOLDER,
     log_file,
@@ -35,7 +35,7 @@ from target_spark_lake.table.table_record import DELTA
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot

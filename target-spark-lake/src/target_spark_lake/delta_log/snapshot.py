@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from singer_spark.core.lake_type import columns_to_text
 from singer_spark.errors import SchemaError, StorageError
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from target_spark_lake.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.partitioning import Part, folder_names, folder_values, folders_of

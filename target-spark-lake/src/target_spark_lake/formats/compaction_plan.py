@@ -18,7 +18,7 @@ from target_spark_lake.table.row_order import Parts, own_parts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
 
 # Each compaction of an already compacted file makes its name longer; disks take 255 bytes.
 LONGEST_PREFIX = 180

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, TABLE_VERSION, UNCHANGED
 from target_spark_lake.formats.rules import (
     DELETE,
     DELETED,

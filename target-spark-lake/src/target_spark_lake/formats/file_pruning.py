@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from singer_spark.core.lake_type import STRING
-from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, TABLE_VERSION, UNCHANGED
 from singer_spark.errors import RecordError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode

@@ -31,7 +31,7 @@ from singer_spark.state.run_log import (
     run_ids,
     time_of,
 )
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import COMPACTED, Join, is_small, joined_paths
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from singer_spark.state.store import StateStore
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings

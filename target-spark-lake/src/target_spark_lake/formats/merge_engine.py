@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import FLOATING_TYPES, Array, Struct
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from target_spark_lake.formats.conflicts import (
     PRESENT,
     RUN,

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT, TABLE_VERSION
-from singer_spark.engine.engine import AUTO, LOCAL, SPARK, check_pandas
+from singer_spark.core.messages import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.session import import_pyspark
+from singer_spark.engine.spark_settings import AUTO, LOCAL, SPARK, check_pandas
 from target_spark_lake.formats.file_pruning import prune_files
 from target_spark_lake.formats.merge_engine import Conflict
 from target_spark_lake.formats.rewriting import Rewrite

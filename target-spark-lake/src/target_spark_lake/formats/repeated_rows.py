@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode

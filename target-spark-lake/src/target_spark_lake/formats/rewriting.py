@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.formats.conflicts import key_codes
 from target_spark_lake.formats.row_ids import ArrowRows
 from target_spark_lake.formats.rules import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.core.arrow_schema import arrow_type
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
 from target_spark_lake.layout import table_folders

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_from_text
-from singer_spark.core.metadata_columns import (
-    DELETED_AT,
-    METADATA_COLUMNS,
-    TABLE_VERSION,
-    UNCHANGED,
-)
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,9 +18,8 @@ from pyspark.sql import functions as F
 
 import target_spark_lake
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT
-from singer_spark.engine.lake_columns import spark_columns
-from singer_spark.engine.python_tasks import send_along
+from singer_spark.core.messages import DELETED_AT
+from singer_spark.engine.python_tasks import send_along, spark_columns
 from singer_spark.engine.spark_versions import repartitioned, sent_rows
 from target_spark_lake.formats.conflicts import (
     PRESENT,

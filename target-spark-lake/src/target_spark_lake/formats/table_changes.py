@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS
 from singer_spark.errors import SingerSparkError, StorageError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import refuse_shrink

@@ -21,8 +21,14 @@ import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import columns_of_arrow
 from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_text
-from singer_spark.core.shortage import shortage
-from singer_spark.errors import ResourceError, SchemaError, SingerSparkError, StorageError, one_line
+from singer_spark.errors import (
+    ResourceError,
+    SchemaError,
+    SingerSparkError,
+    StorageError,
+    one_line,
+    shortage,
+)
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import (
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings

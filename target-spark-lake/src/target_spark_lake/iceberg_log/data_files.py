@@ -29,8 +29,15 @@ from pyiceberg.types import (
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from singer_spark.errors import StorageError
-from singer_spark.store.parquet_footer import MAGIC, footer_of, open_parquet
-from singer_spark.store.thrift_compact import BINARY, I32, read_struct, struct_bytes
+from singer_spark.store.parquet_footer import (
+    BINARY,
+    I32,
+    MAGIC,
+    footer_of,
+    open_parquet,
+    read_struct,
+    struct_bytes,
+)
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.iceberg_log.schema import lake_columns, partition_values
 from target_spark_lake.table.table_index import file_statistics
@@ -41,8 +48,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
+    from singer_spark.store.parquet_footer import Struct as ThriftStruct
     from singer_spark.store.storage import Storage
-    from singer_spark.store.thrift_compact import Struct as ThriftStruct
     from target_spark_lake.table.changes import StagedFile
     from target_spark_lake.table.table_index import Bound, FileStatistics
 

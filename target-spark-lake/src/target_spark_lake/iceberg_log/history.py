@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.iceberg_log.lake_catalog import LakeCatalog
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit

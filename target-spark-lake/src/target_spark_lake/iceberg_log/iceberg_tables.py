@@ -172,7 +172,7 @@ class IcebergTables:
 
     def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
         """The change, with field ids added to its new files."""
-        from singer_spark.store.at_once import each
+        from singer_spark.store.storage import each
         from target_spark_lake.iceberg_log.data_files import with_field_ids
         from target_spark_lake.iceberg_log.schema import field_ids_of
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pyiceberg.schema import Schema
 
 from singer_spark.errors import SchemaError, StorageError, UnpublishableError
-from singer_spark.store.files import FileInfo
+from singer_spark.store.bucket import FileInfo
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.iceberg_log.lake_catalog import catalog_errors, spellings
 from target_spark_lake.iceberg_log.schema import field_ids_of, is_same, logged_texts, spec_of

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.state.run_log import BATCHES
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.config.batch_roots import BatchRoots, shown
 from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 

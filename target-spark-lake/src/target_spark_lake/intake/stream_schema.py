@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from singer_spark.core.messages import CURSOR_ORDER, LATE_ROWS, SENT_SINCE, SOURCE_ORDER
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.messages import (
+    CURSOR_ORDER,
+    DELETED_AT,
+    LATE_ROWS,
+    METADATA_COLUMNS,
+    SENT_SINCE,
+    SOURCE_ORDER,
+)
 from singer_spark.core.schema_mapping import json_types, single_branch
 from singer_spark.core.sql_type import annotated_type
 from singer_spark.error_codes import RunCode

@@ -21,8 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import orjson
 
-from singer_spark.core.messages import record_prefix
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, record_prefix
 from singer_spark.errors import ProtocolError, RecordError, StorageError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.config.batch_roots import BatchRoots

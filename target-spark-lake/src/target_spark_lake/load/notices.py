@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import SingerSparkError
 from singer_spark.program.amounts import span_text
+from singer_spark.state.handover import take_failure
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state.tap_failure import take_failure
 from target_spark_lake.commit.bookmarks import unread_lags
 from target_spark_lake.commit.journal import reason_of
 from target_spark_lake.config.receivers import FAILED, LAG, RECOVERED, SCHEMA, SUCCEEDED, Receiver

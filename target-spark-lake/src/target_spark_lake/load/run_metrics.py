@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.whole_file import write_whole
+from singer_spark.core.scratch import write_whole
 from singer_spark.program.logs import OwnMetric, log_metric
 from target_spark_lake.commit.bookmarks import lags_at
 

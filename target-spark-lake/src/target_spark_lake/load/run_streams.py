@@ -25,7 +25,7 @@ from singer_spark.core.messages import (
     keys_stream,
 )
 from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import STRING, Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from singer_spark.core.schema_mapping import admitted_types, stream_columns
 from singer_spark.errors import ConfigurationError, SchemaError, SingerSparkError, StorageError, cut
 from target_spark_lake.commit.bookmarks import bookmarks_of

@@ -32,7 +32,7 @@ from singer_spark.error_codes import ErrorCode, RunCode
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, redact
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.choice import location_of
-from singer_spark.state.handed_state import hand_over
+from singer_spark.state.handover import hand_over
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore, same_state

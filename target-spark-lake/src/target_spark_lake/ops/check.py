@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from singer_spark.compared_source import NOTE, OK, PROBLEM, Finding
 from singer_spark.core.config_file import usual_config
 from singer_spark.engine.java import find_java_home
 from singer_spark.errors import SingerSparkError, redact, redact_logs
 from singer_spark.program.amounts import size_text
-from singer_spark.program.finding import NOTE, OK, PROBLEM, Finding
 from singer_spark.state.run_log import LAKE_FOLDER
 from singer_spark.store.storage import SCRATCH
 from target_spark_lake.ops.command import JSON, Command, Lake, read_config, show, tap_config

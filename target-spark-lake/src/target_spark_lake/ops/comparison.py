@@ -21,7 +21,7 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from target_spark_lake.formats.rules import ROW_ID
 from target_spark_lake.ops.compared_rows import GroupedRows
 from target_spark_lake.ops.verify_report import DIFFERENT, EXTRA, KINDS, MISSING

@@ -16,8 +16,8 @@ from shlex import quote
 from typing import Any
 
 from singer_spark.core.config_file import read_variables
+from singer_spark.core.scratch import write_whole
 from singer_spark.core.signals import too_late_to_stop
-from singer_spark.core.whole_file import write_whole
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.logs import LEVELS

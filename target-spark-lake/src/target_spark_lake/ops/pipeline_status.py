@@ -16,8 +16,7 @@ from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
-from singer_spark.store.at_once import each
-from singer_spark.store.storage import Storage
+from singer_spark.store.storage import Storage, each
 from target_spark_lake.commit.bookmarks import ended_early, idle_seconds, lag_seconds, watermarks
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock import LockEntry, newest_entry

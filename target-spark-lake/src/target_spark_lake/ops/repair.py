@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from singer_spark.compared_source import Part, SourceRows
 from singer_spark.core.lake_type import STRING, Array, LakeType, Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ConfigurationError, RecordError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad, TableWriter

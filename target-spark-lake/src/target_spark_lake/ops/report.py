@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from singer_spark.core.whole_file import write_whole
+from singer_spark.core.scratch import write_whole
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line, redact
 from singer_spark.program.amounts import count_text, size_text, span_text
 from target_spark_lake.commit.bookmarks import idle_seconds, lag_seconds, newest_row_text

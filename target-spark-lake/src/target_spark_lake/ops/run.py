@@ -31,7 +31,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.program.logs import LEVELS
 from singer_spark.program.progress import DONE, QUIET
-from singer_spark.state.tap_failure import VARIABLE
+from singer_spark.state.handover import FAILURE_VARIABLE
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.ops.meltano_yml import TAP, TARGET
@@ -255,7 +255,7 @@ def _run(chosen: Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
         # By this file the tap hands its error over to the target, which records it; rounds share a
         # JVM's environment.
-        pipe = partial(_pipe, chosen, {VARIABLE: f"{folder}/tap_failure.json"})
+        pipe = partial(_pipe, chosen, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"})
         if chosen.every is None and chosen.at is None:
             return pipe(None).code
         if chosen.full:

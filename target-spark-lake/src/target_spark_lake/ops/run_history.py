@@ -14,8 +14,7 @@ from singer_spark.errors import DamagedError, SingerSparkError, one_line
 from singer_spark.state.run_log import PUBLISHED, RunEntry, moment_of, read_entry, run_ids
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
-from singer_spark.store.at_once import each
-from singer_spark.store.storage import Storage
+from singer_spark.store.storage import Storage, each
 from target_spark_lake.commit.bookmarks import ended_early, watermarks
 from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.lock import newest_entry

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.compared_source import ComparedSource
 from singer_spark.core.lake_type import Struct
-from singer_spark.core.metadata_columns import DELETED_AT, LSN, METADATA_COLUMNS, UNCHANGED
+from singer_spark.core.messages import DELETED_AT, LSN, METADATA_COLUMNS, UNCHANGED
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError

@@ -15,7 +15,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from singer_spark.core.metadata_columns import DELETED_AT
+from singer_spark.core.messages import DELETED_AT
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.store.storage import Storage

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Field, Scalar, Struct
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from singer_spark.errors import StorageError, cut
 from singer_spark.store.parquet_footer import open_parquet
 from singer_spark.store.storage import Storage

@@ -16,7 +16,7 @@ import pyarrow.json
 from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.core.exact_json import Spelled, from_json, to_json
 from singer_spark.core.lake_type import Scalar
-from singer_spark.core.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.stage.batch_plan import EXTRACTED_AT, moment_of
 from target_spark_lake.table.arrow_columns import fitted, from_text, repeated, type_as_read
 from target_spark_lake.table.text_columns import as_json

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
 from target_spark_lake.error_codes import LakeCode

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 import target_spark_lake
 from singer_spark.core.lake_type import Field, Scalar, Struct
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.cluster import shares_disk
 from singer_spark.engine.python_tasks import send_along, small_values
 from singer_spark.error_codes import code_numbered
@@ -29,6 +28,7 @@ from singer_spark.errors import (
     ResourceError,
     SingerSparkError,
     StorageError,
+    shortage,
 )
 from singer_spark.store.storage import Storage
 from target_spark_lake.error_codes import LakeCode

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from singer_spark.core.shortage import shortage
 from singer_spark.engine.spark_jvm import jvm_failure
 from singer_spark.errors import (
     ConfigurationError,
@@ -20,6 +19,7 @@ from singer_spark.errors import (
     SingerSparkError,
     StorageError,
     cut,
+    shortage,
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
@@ -284,7 +284,7 @@ def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Start Spark for this bucket, where the settings say."""
     from singer_spark.engine.cluster import is_local
     from singer_spark.engine.session import get_session
-    from singer_spark.engine.session_conf import SparkOptions
+    from singer_spark.engine.spark_settings import SparkOptions
 
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):

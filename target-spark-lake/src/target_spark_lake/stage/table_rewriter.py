@@ -47,9 +47,9 @@ from singer_spark.store.parquet_footer import (
     items,
     open_parquet,
     read_footer,
+    struct_bytes,
 )
-from singer_spark.store.thrift_compact import Struct as ThriftStruct
-from singer_spark.store.thrift_compact import struct_bytes
+from singer_spark.store.parquet_footer import Struct as ThriftStruct
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.arrow_columns import fitted

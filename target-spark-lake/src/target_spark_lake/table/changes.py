@@ -22,14 +22,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.core.lake_type import Struct, columns_from_text
-from singer_spark.core.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from target_spark_lake.table.table_index import TableIndex
     from target_spark_lake.table.table_record import TableRecord
 

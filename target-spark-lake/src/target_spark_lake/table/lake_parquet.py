@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.core.arrow_schema import arrow_schema
+from singer_spark.core.arrow_schema import arrow_schema, bounded, repeating
 from singer_spark.core.lake_type import Struct
 from singer_spark.store.parquet_footer import (
     BLOCK_BYTES,
@@ -43,10 +43,10 @@ from singer_spark.store.parquet_footer import (
     footer_of,
     items,
     read_footer,
+    read_struct,
+    struct_bytes,
 )
-from singer_spark.store.repeating_columns import bounded, repeating
-from singer_spark.store.thrift_compact import Struct as ThriftStruct
-from singer_spark.store.thrift_compact import read_struct, struct_bytes
+from singer_spark.store.parquet_footer import Struct as ThriftStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

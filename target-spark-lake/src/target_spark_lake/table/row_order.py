@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import decode, encode
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.layout import file_age, is_in_parts
 from target_spark_lake.table.changes import StagedFile
 

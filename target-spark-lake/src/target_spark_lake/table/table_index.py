@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-    from singer_spark.store.files import FileInfo
+    from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
 
 # For these types Parquet keeps correct bounds in Spark's order; for floating-point numbers and

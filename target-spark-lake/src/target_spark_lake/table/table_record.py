@@ -23,7 +23,7 @@ from singer_spark.errors import (
     one_line,
 )
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
-from singer_spark.store.at_once import each
+from singer_spark.store.storage import each
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import HISTORY, TABLES, folder_name, table_of_record
 from target_spark_lake.table.text_columns import TextColumns

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
 from singer_spark.core.exact_json import from_json, member_text, to_json
-from singer_spark.core.messages import timestamp_text
-from singer_spark.core.metadata_columns import METADATA_COLUMNS
+from singer_spark.core.messages import METADATA_COLUMNS, timestamp_text
 from singer_spark.errors import ProtocolError, RecordError, SchemaError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import StagedFile

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from tap_spark_jdbc.dialects import Dialect, known_dialects
-from tap_spark_jdbc.source.driver_metadata import native_type
+from tap_spark_jdbc.source.discovery import native_type
 
 URLS = {
     "sqlserver": "jdbc:sqlserver://localhost:1433;databaseName=shop",

@@ -13,7 +13,7 @@ from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
-from tap_spark_jdbc.source.jdbc_errors import with_hint
+from tap_spark_jdbc.source.connection_errors import with_hint
 
 HOSTILE = 'it\'s "k"; drop table t --'
 

@@ -14,7 +14,7 @@ from tap.dying import unsealed
 from tap.plan.planned import plan
 from tap.send.keys.keyed_pipes import Source
 from tap_spark_jdbc.dry_run import describe
-from tap_spark_jdbc.plan.computed_key import column_name
+from tap_spark_jdbc.plan.queries import column_name
 
 
 def test_composite_key_splits_and_resumes_ties(

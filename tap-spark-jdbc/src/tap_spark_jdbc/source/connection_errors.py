@@ -1,20 +1,51 @@
-"""Errors for a driver's failures: the message in one line, what to do, and whether the connection
-broke.
+"""Errors of drivers and connections: the message in one line, what to do, whether the connection
+broke, and how often work is retried.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import re
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from singer_spark.engine.spark_versions import origin_of
 from singer_spark.errors import ConnectionLostError, SourceError, cut
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
 
+T = TypeVar("T")
+logger = logging.getLogger("tap-spark-jdbc")
+
+# Seconds before each further attempt: a server that restarts is back within them.
+PAUSES = (0.2, 1.0, 2.0, 5.0, 10.0, 15.0)
+# SQLSTATEs: a broken connection; a server that stops, crashed or starts; no connection left.
+_LOST_STATES = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_LOST_CLASSES = (
+    "java.sql.SQLRecoverableException",
+    "java.sql.SQLTransientConnectionException",
+    "java.sql.SQLNonTransientConnectionException",
+    "java.net.",
+    "java.io.EOFException",
+)
+# Exceptions of file storage, not of a driver.
+_STORAGE_CLASSES = (
+    "org.apache.hadoop.",
+    "software.amazon.awssdk.",
+    "java.nio.file.",
+    "java.io.FileNotFoundException",
+)
+# Spark Connect reports only a failure's text.
+_LOST_TEXT = re.compile(
+    "|".join(re.escape(name) for name in _LOST_CLASSES)
+    + "|terminating connection|the database system is|This connection has been closed|An I/O error "
+    "occurred"
+)
+_DEEPEST = 8
 _HINTS = {
     "08": "check host and port in jdbc_url, and that the server is up",
     "28": "check user and password",
@@ -29,7 +60,6 @@ _HINTS = {
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
-
 # If the user is logged in, MySQL and MariaDB mean a view's definer, in the same words as for a
 # login.
 _NO_LOGIN = "28000"
@@ -56,7 +86,6 @@ _HINTS_BY_WORDS = {
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }
-
 # SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
 # of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
@@ -64,12 +93,77 @@ _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "
 _DENIED = re.compile(
     r"permission denied|permission was denied|command denied|insufficient privileges", re.IGNORECASE
 )
-
 # A driver's failure, of whatever class, in Spark's report.
 _OF_DRIVER = re.compile(r"SQL\w*Exception")
-
 # A wrapper that adds nothing to the failure inside.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
+
+
+def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
+    """Do the work, and retry it a few times if a connection breaks.
+
+    A failed attempt must leave nothing behind.
+
+    Raises:
+        ConnectionLostError: the last attempt lost its connection, too.
+    """
+    for attempt, pause in enumerate(PAUSES, start=1):
+        try:
+            return work()
+        except ConnectionLostError as error:
+            logger.warning(
+                "%s; trying again in %g s (%d of %d)", error, pause, attempt, len(PAUSES)
+            )
+            wait(pause)
+    return work()
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a failure in a JVM, as Py4J or PySpark raised it, comes from a broken connection."""
+    known = False
+    for cause in _causes(error):
+        if is_lost_state(sql_state(cause)) or str(cause.getClass().getName()).startswith(
+            _LOST_CLASSES
+        ):
+            return True
+        known = True
+    return not known and bool(_LOST_TEXT.search(str(error)))
+
+
+def is_lost_state(state: str) -> bool:
+    """Whether an SQLSTATE means that the connection broke, or that none is available now."""
+    return state.startswith(_LOST_STATES)
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether a Java failure comes from writing files, not from the database."""
+    names = [str(cause.getClass().getName()) for cause in _causes(error)]
+    return not first_sql_state(error) and any(name.startswith(_STORAGE_CLASSES) for name in names)
+
+
+def first_sql_state(error: BaseException) -> str:
+    """The SQLSTATE of the failure; empty if the driver gives none."""
+    return next(filter(None, map(sql_state, _causes(error))), "")
+
+
+def sql_state(cause: Any) -> str:
+    """The SQLSTATE of one Java exception; empty if it has none."""
+    try:
+        return str(cause.getSQLState() or "")
+    except Exception:  # not an SQLException
+        return ""
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
+    """The Java exception and its causes."""
+    # Py4J's errors have the Java exception; PySpark's own keep it as their origin.
+    origin = origin_of(error)
+    cause = getattr(origin, "java_exception", None) if isinstance(origin, BaseException) else origin
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.getCause()
 
 
 def reason(error: Py4JJavaError, *, hides_values: bool = False, connecting: bool = False) -> str:

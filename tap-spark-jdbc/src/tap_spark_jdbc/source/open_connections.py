@@ -1,4 +1,7 @@
-"""Watch over the run's connections, so that none waits forever for a server that is gone.
+"""The run's open connections: those kept for the next slice, and the watch over all of them, so
+that none waits forever for a server that is gone.
+
+A connection over which a slice was read is kept, so that many small tables don't need a login each.
 
 A broken network reports nothing: what was sent is repeated for a quarter of an hour, and a
 connection that only waits is never probed. So the kernel is instructed to probe each connection of
@@ -14,9 +17,11 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -25,13 +30,20 @@ from singer_spark.core.signals import stop_by_error
 from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.lost_connection import first_sql_state
+from tap_spark_jdbc.source.connection_errors import first_sql_state
+from tap_spark_jdbc.source.jdbc_connection import connected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
+# The snapshot of a source whose slices are read over connections that were made for it.
+PINNED = "pinned"
+# A server or a firewall may close a connection that has been idle for longer.
+MOST_SECONDS = 30
 logger = logging.getLogger("tap-spark-jdbc")
-
 LOOK_SECONDS = 5.0
 # After this long without an answer or a row, the server is asked whether it is there.
 QUIET_SECONDS = 30.0
@@ -52,6 +64,83 @@ _ESTABLISHED = "01"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 # The server itself refused a connection, so it is there.
 _REFUSED = ("08004", "28", "53", "57")
+
+
+@dataclass
+class IdleConnections:
+    """The `java.sql.Connection`s of readers that wait for another slice."""
+
+    _idle: list[tuple[JdbcSource, Any, float]] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+    _pinned: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+
+    def pin(self, connections: Sequence[Any]) -> None:
+        """Read all slices of a `PINNED` source over these, which are in one snapshot."""
+        for each in connections:
+            self._pinned.put(each)
+
+    @contextmanager
+    def _one_pinned(self) -> Iterator[tuple[Any, str]]:
+        connection = self._pinned.get()
+        try:
+            yield connection, ""
+        finally:
+            # If it broke, it refuses the next slice as well, because another connection would not
+            # see the same rows.
+            self._pinned.put(connection)
+
+    @contextmanager
+    def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
+        """A connection, and the statements that its use must begin with; closed if the use fails.
+
+        A connection in a transaction is closed as well, because it has a snapshot, or holds locks
+        that others wait for.
+        """
+        if source.snapshot == PINNED:
+            with self._one_pinned() as pinned:
+                yield pinned
+            return
+        found = self._taken(source)
+        connection = connected(gateway, source) if found is None else found
+        kept = False
+        try:
+            yield connection, source.beginning if found is None else ""
+            kept = not source.transaction and connection.getAutoCommit()
+        finally:
+            if kept:
+                with self._lock:
+                    self._idle.append((source, connection, time.monotonic()))
+            else:
+                _close(connection)
+
+    def close(self) -> None:
+        """Close those that are idle now."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        while not self._pinned.empty():
+            _close(self._pinned.get())
+        for _, connection, _ in idle:
+            _close(connection)
+
+    def _taken(self, source: JdbcSource) -> Any | None:
+        """The connection that was used last, if it is of the same source; those that have been idle
+        for long are closed.
+        """
+        oldest = time.monotonic() - MOST_SECONDS
+        with self._lock:
+            late = [connection for _, connection, since in self._idle if since < oldest]
+            self._idle = [each for each in self._idle if each[2] >= oldest]
+            fit = [index for index, each in enumerate(self._idle) if each[0] == source]
+            found = self._idle.pop(fit[-1])[1] if fit else None
+        for connection in late:
+            _close(connection)
+        return found
+
+
+def _close(connection: Any) -> None:
+    # The JVM may be gone already.
+    with suppress(Exception):
+        connection.close()
 
 
 class ServerWatch:

@@ -1,4 +1,6 @@
-"""Settings of a Spark session: UTC everywhere, ANSI casts, and the user's settings over them."""
+"""The settings `engine` and `spark`, which are the same for tap and target, and the settings of a
+Spark session: UTC everywhere, ANSI casts, and the user's settings over them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any
 
-from singer_spark.engine.cluster import CLUSTER_CONF, LOCAL, cluster_conf, is_local
+from singer_spark.engine.cluster import CLUSTER_CONF, LOCAL_MASTER, cluster_conf, is_local
+from singer_spark.error_codes import RunCode
+from singer_spark.errors import ConfigurationError
 
+AUTO, LOCAL, SPARK = "auto", "local", "spark"
 HADOOP_PREFIX = "spark.hadoop."
 PARALLELISM = "spark.default.parallelism"
 EXECUTOR_OPTIONS = "-Duser.timezone=UTC -Xss4m"
@@ -50,6 +58,80 @@ LOCAL_CONF = {
     # broadcasts, and run what they are sent. Spark makes the secret itself.
     "spark.authenticate": "true",
 }
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """Where Spark runs, and the user's settings for it.
+
+    Attributes:
+        master: The Spark master; `local[*]` if None.
+        remote: A Spark Connect URL, instead of a master.
+        conf: Spark settings, which override the program's own.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, setting: Mapping[str, Any]) -> SparkSettings:
+        """Parse the setting as a config holds it."""
+        return cls(
+            setting.get("master"),
+            setting.get("remote"),
+            MappingProxyType(_dotted(setting.get("conf") or {})),
+        )
+
+    @staticmethod
+    def problems(setting: Mapping[str, Any]) -> list[str]:
+        """Members that contradict each other."""
+        if setting.get("master") and setting.get("remote"):
+            return ["spark: master and remote exclude each other; give one of them"]
+        return []
+
+
+def _dotted(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested objects, which Meltano makes of dotted names, to dotted names again."""
+    names: dict[str, str] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            names |= _dotted(value, f"{prefix}{name}.")
+        else:
+            names[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return names
+
+
+def is_spark(engine: str, spark: SparkSettings) -> bool:
+    """Whether Spark's tasks do the work; otherwise this process does."""
+    return engine == SPARK or (engine == AUTO and names_cluster(spark))
+
+
+def names_cluster(spark: SparkSettings) -> bool:
+    """Whether Spark's executors are elsewhere."""
+    return bool(spark.remote) or not is_local(spark.master)
+
+
+def engine_and_why(engine: str, spark: SparkSettings) -> str:
+    """What does the work, and why, for users."""
+    name = SPARK if is_spark(engine, spark) else LOCAL
+    if engine != AUTO:
+        return f"{name}: the setting engine"
+    return f"{name}: {'a' if name == SPARK else 'no'} cluster is named in the setting spark"
+
+
+def check_pandas(program: str, what: str) -> None:
+    """Check that Spark can run Python in its tasks: PySpark requires pandas for that, although no
+    task uses it.
+
+    ConfigurationError: `what` can't be done, and how it can.
+    """
+    if find_spec("pandas") is None:
+        raise ConfigurationError(
+            RunCode.PACKAGE_MISSING,
+            f"{what} by Spark's Python tasks needs pandas where this program is installed: "
+            f"pip install '{program}[cluster]', or set engine to local",
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +212,7 @@ def hadoop_conf(options: SparkOptions) -> dict[str, str]:
 
 def local_cores(options: SparkOptions) -> int | None:
     """How many tasks a session on this machine runs at a time; None if only the session knows."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL)
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL_MASTER)
     if found is None or options.remote or PARALLELISM in options.conf:
         return None
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
