@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from singer_spark.core.bookmark import KeyType
 from singer_spark.errors import ConfigurationError
-from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
+from tap_spark_jdbc.config.stream_options import IncrementalSpec
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 STARTS = {

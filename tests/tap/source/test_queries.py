@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.dying import Pipe
 from tap.opened import connected, login, source_of
-from tap_spark_jdbc.config.query_text import bare
 from tap_spark_jdbc.config.settings import QueryStream, TapSettings
+from tap_spark_jdbc.config.stream_options import bare
 from tap_spark_jdbc.plan.queries import described_queries
 from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds

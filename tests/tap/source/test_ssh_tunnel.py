@@ -23,8 +23,8 @@ from singer_spark.errors import ConfigurationError, SourceError, redact
 from tap.in_process import run_tap
 from tap.opened import filled, login
 from tap.supply.test_retries import EACH_ONCE, SCRIPT, blocked, config_of, meanwhile
+from tap_spark_jdbc.config.database_settings import SshSettings
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.config.ssh_settings import SshSettings
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel, _known_hosts
 
 

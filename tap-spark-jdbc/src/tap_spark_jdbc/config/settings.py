@@ -24,16 +24,20 @@ from singer_spark.engine.spark_settings import LOCAL, SparkSettings, engine_and_
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.batch_settings import BATCH_CONFIG, BatchSettings, batch_problems
-from tap_spark_jdbc.config.database_problems import database_problems, reach_problems
-from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
-from tap_spark_jdbc.config.query_text import query_problems
-from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
+from tap_spark_jdbc.config.database_settings import (
+    SshSettings,
+    database_problems,
+    reach_problems,
+    ssh_problems,
+)
 from tap_spark_jdbc.config.stream_options import (
     LATE_ROWS,
     SECONDS,
     TEXTS,
+    IncrementalSpec,
     QueryStream,
     StreamOptions,
+    query_problems,
     stream_options,
     with_tuples,
 )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.key_value import KeyType
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.config.query_text import bare
 from tap_spark_jdbc.config.settings import QueryStream
+from tap_spark_jdbc.config.stream_options import bare
 from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table
 from tap_spark_jdbc.error_codes import TapCode

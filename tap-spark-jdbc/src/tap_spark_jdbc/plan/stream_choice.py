@@ -15,7 +15,7 @@ from tap_spark_jdbc.source.discovery_bounds import PERHAPS_HIDDEN, fits, is_patt
 
 if TYPE_CHECKING:
     from singer_spark.core.bookmark import KeyType
-    from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
+    from tap_spark_jdbc.config.stream_options import IncrementalSpec
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"

@@ -23,7 +23,7 @@ from tap_spark_jdbc.error_codes import TapCode
 if TYPE_CHECKING:
     import asyncssh
 
-    from tap_spark_jdbc.config.ssh_settings import SshSettings
+    from tap_spark_jdbc.config.database_settings import SshSettings
 
 T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
