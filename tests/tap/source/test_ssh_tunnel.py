@@ -307,7 +307,7 @@ def test_revoked_key_is_refused_unlike_a_similar_host() -> None:
     """A revoked key is refused, and a host that is named like a key type is not."""
 
     def known(line: str) -> Any:
-        return _known_hosts(SshSettings("h", "u", host_key=line))
+        return _known_hosts(SshSettings(host="h", username="u", host_key=line))
 
     import asyncssh
 
