@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from singer_spark.core.bookmark import KeyType, KeyValue
-from singer_spark.engine.cluster import is_local
+from singer_spark.engine.spark_settings import is_local
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.run_log import BATCHES

@@ -17,8 +17,13 @@ from singer_spark.core.config_file import (
     with_numbers,
 )
 from singer_spark.core.config_secrets import register_secrets
-from singer_spark.engine.cluster import is_local
-from singer_spark.engine.spark_settings import LOCAL, SparkSettings, engine_and_why, is_spark
+from singer_spark.engine.spark_settings import (
+    LOCAL,
+    SparkSettings,
+    engine_and_why,
+    is_local,
+    is_spark,
+)
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
