@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from singer_spark.engine.cluster import master_url, shares_disk
 from singer_spark.engine.command import KNOWN_VARIABLES
 from singer_spark.engine.session import command_for
-from singer_spark.engine.spark_settings import SparkOptions, hadoop_conf, session_conf
+from singer_spark.engine.spark_settings import (
+    SparkOptions,
+    hadoop_conf,
+    master_url,
+    session_conf,
+    shares_disk,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import redact
-from singer_spark.store.s3_account import S3Account
+from singer_spark.store.s3_bucket import S3Account
 from singer_spark.store.storage import Storage
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 import singer_spark
 from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Struct, parse_type
-from singer_spark.engine.cluster import is_local, is_remote
+from singer_spark.engine.spark_settings import is_local, is_remote
 from singer_spark.engine.spark_versions import (
     answer,
     collected,

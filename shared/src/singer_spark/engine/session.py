@@ -23,11 +23,18 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.scratch import scratch_folder, write_whole
 from singer_spark.engine import class_archive, gateway
 from singer_spark.engine.class_archive import ROWS, SESSION
-from singer_spark.engine.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.engine.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home, with_jars
 from singer_spark.engine.java import cache_folder, find_java_home
 from singer_spark.engine.kept_jvm import started_or_kept
-from singer_spark.engine.spark_settings import SparkOptions, hadoop_conf, remote_conf, session_conf
+from singer_spark.engine.spark_settings import (
+    SparkOptions,
+    hadoop_conf,
+    is_local,
+    master_url,
+    remote_conf,
+    session_conf,
+    warn_while_waiting,
+)
 from singer_spark.engine.spark_versions import (
     be_patient,
     hadoop_configuration,

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from singer_spark.store.bucket import UndecidedError
+from singer_spark.store.bucket import StoreFailure, UndecidedError
 from singer_spark.store.obstore_bucket import ObstoreBucket, answer_of, client_options, retry_config
-from singer_spark.store.storage_errors import StoreFailure
 
 _USUAL_SUFFIX = "core.windows.net"
 _KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")

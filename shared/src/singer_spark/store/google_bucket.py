@@ -26,10 +26,12 @@ from singer_spark.store.bucket import (
     PIECE_BYTES,
     Entry,
     LostAnswerError,
+    MissingError,
+    RefusedError,
+    StoreFailure,
     UndecidedError,
 )
 from singer_spark.store.google_login import GoogleLogin
-from singer_spark.store.storage_errors import MissingError, RefusedError, StoreFailure
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import Any
 
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from singer_spark.store.storage_errors import RefusedError
+from singer_spark.store.bucket import RefusedError
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 # gcsfs's values for the machine's own login; `browser` would need someone to log in, and nobody is

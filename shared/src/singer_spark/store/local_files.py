@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from singer_spark.core.identity import Process
-from singer_spark.store.bucket import FileInfo
-from singer_spark.store.storage_errors import ExplainedError
+from singer_spark.store.bucket import ExplainedError, FileInfo
 
 # How often a folder is walked at most while files in it vanish.
 LISTINGS = 10

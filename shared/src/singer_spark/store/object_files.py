@@ -16,9 +16,9 @@ from singer_spark.store.bucket import (
     Entry,
     FileInfo,
     LostAnswerError,
+    UnconditionalStoreError,
     UndecidedError,
 )
-from singer_spark.store.storage_errors import UnconditionalStoreError
 
 if TYPE_CHECKING:
     from singer_spark.store.bucket import Bucket

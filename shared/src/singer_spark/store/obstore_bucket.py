@@ -24,11 +24,13 @@ from singer_spark.store.bucket import (
     PIECE_BYTES,
     PIECES_AT_ONCE,
     Entry,
+    MissingError,
     NoLoginError,
+    RefusedError,
+    StoreFailure,
     UndecidedError,
     UnreachableError,
 )
-from singer_spark.store.storage_errors import MissingError, RefusedError, StoreFailure
 
 CONNECT_SECONDS, READ_SECONDS, WHOLE_SECONDS = 20.0, 60.0, 1200.0
 RETRIES = 8

@@ -18,15 +18,15 @@ from urllib.parse import urlsplit
 from singer_spark.core.config_secrets import register_secrets
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.store.bucket import FileInfo
-from singer_spark.store.local_files import LocalFiles
-from singer_spark.store.object_files import ObjectFiles
-from singer_spark.store.storage_errors import (
+from singer_spark.store.bucket import (
     CONDITIONAL_WAY_OUT,
+    FileInfo,
     error_code,
     missing_is_fine,
     storage_errors,
 )
+from singer_spark.store.local_files import LocalFiles
+from singer_spark.store.object_files import ObjectFiles
 from singer_spark.store.store_kinds import (
     AZURE,
     GOOGLE,

@@ -166,7 +166,7 @@ def delta_options(url: str, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_s3(url: str, options: Mapping[str, Any]) -> dict[str, str]:
-    from singer_spark.store.s3_account import S3Account
+    from singer_spark.store.s3_bucket import S3Account
 
     bucket = url.partition("://")[2].partition("/")[0]
     account = S3Account.of(options, bucket)

@@ -11,7 +11,7 @@ from typing import Any
 
 from singer_spark.core.config_file import nearest
 from singer_spark.core.settings import COUNT, NOT_EMPTY, setting
-from singer_spark.engine.cluster import is_local
+from singer_spark.engine.spark_settings import is_local
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
 

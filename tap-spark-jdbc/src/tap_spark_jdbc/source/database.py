@@ -18,10 +18,16 @@ from importlib import import_module
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from singer_spark.engine.cluster import is_local, tasks_at_once
 from singer_spark.engine.kept_jvm import KEEPER
 from singer_spark.engine.session import begin_jvm, get_context, get_gateway, get_session
-from singer_spark.engine.spark_settings import PARALLELISM, SparkOptions, local_cores, session_conf
+from singer_spark.engine.spark_settings import (
+    PARALLELISM,
+    SparkOptions,
+    is_local,
+    local_cores,
+    session_conf,
+    tasks_at_once,
+)
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 import target_spark_lake
 from singer_spark.core.lake_type import Field, Scalar, Struct
-from singer_spark.engine.cluster import shares_disk
 from singer_spark.engine.python_tasks import send_along, small_values
+from singer_spark.engine.spark_settings import shares_disk
 from singer_spark.error_codes import code_numbered
 from singer_spark.errors import (
     ConfigurationError,

@@ -282,9 +282,8 @@ def spark_failure(error: Exception, what: str, location: str) -> SingerSparkErro
 
 def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Start Spark for this bucket, where the settings say."""
-    from singer_spark.engine.cluster import is_local
     from singer_spark.engine.session import get_session
-    from singer_spark.engine.spark_settings import SparkOptions
+    from singer_spark.engine.spark_settings import SparkOptions, is_local
 
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):
