@@ -90,7 +90,7 @@ class Checksums:
 
 @dataclass(frozen=True)
 class Marks:
-    """SQL for the marks of rows: see `plan.row_marks`.
+    """SQL for the marks of rows: see `plan.stream_sql`.
 
     Attributes:
         text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no

@@ -73,7 +73,7 @@ class Found:
 
     Attributes:
         marks: The marks of the rows at both boundaries, 0 for a row that has none
-            (`plan.row_marks`).
+            (`plan.stream_sql`).
     """
 
     rows: int
