@@ -43,10 +43,7 @@ PRIVATE = re.compile(r"\b_[A-Za-z]\w*")
 # Python documents these.
 DOCUMENTED = {"os._exit", "sys._getframe", "import _thread"}
 # These it does not: each where it is used, and only there.
-OF_PYTHON = {
-    "python_tasks.py": {"dataclasses._FIELD"},
-    "spark_lake.py": {"from argparse import _SubParsersAction", "parser._actions"},
-}
+OF_PYTHON = {"python_tasks.py": {"dataclasses._FIELD"}}
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 # Functions that take a member's name as text.
 BY_NAME = {

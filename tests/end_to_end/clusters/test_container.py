@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from target_spark_lake.ops.spark_lake import command_parser
+from target_spark_lake.ops.spark_lake import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 BUILDER = shutil.which("buildah")
@@ -113,7 +113,7 @@ def test_kubernetes_example_starts_without_rights() -> None:
     (container,) = pod["containers"]
     program, *words = container["args"]
     assert program == "spark-lake"
-    assert command_parser().parse_args(words).run is not None
+    assert callable(COMMANDS.main(words, standalone_mode=False))
     assert pod["securityContext"]["runAsNonRoot"] is True
     (user,) = words_of("USER")
     assert str(pod["securityContext"]["runAsUser"]) == user.partition(":")[0]

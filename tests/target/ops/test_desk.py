@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from singer_spark.errors import ConfigurationError
 from target.loading import Lake, record, schema, state
 from target_spark_lake.ops import spark_lake
-from target_spark_lake.ops.spark_lake import COMMANDS, SHELLS, command_parser
+from target_spark_lake.ops.spark_lake import COMMANDS, SHELLS
 
 PAGE = Path(__file__).parents[3] / "docs/spark-lake.md"
 A_RUN = "20251121T040000000000Z-0a1b2c3d"
@@ -57,22 +59,13 @@ def words_of(line: str, capsys: Any) -> list[str]:
     return [runs(capsys)[-1]["run_id"] if word == A_RUN else word for word in words]
 
 
-def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command that the parser knows."""
-    yield from _below(command_parser(), ())
-
-
-def _below(
-    parser: argparse.ArgumentParser, words: tuple[str, ...]
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    groups = [
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    ]
-    if not groups:
-        yield " ".join(words), parser
-    for group in groups:
-        for name, inner in group.choices.items():
-            yield from _below(inner, (*words, name))
+def commands(group: click.Group = COMMANDS, *words: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command, by all of its words."""
+    for name, each in group.commands.items():
+        if isinstance(each, click.Group):
+            yield from commands(each, *words, name)
+        else:
+            yield " ".join((*words, name)), each
 
 
 def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) -> None:
@@ -107,23 +100,29 @@ def test_flags_before_the_command_are_as_good_as_behind_it(
     expected = runs(capsys)
     assert spark_lake.command([*leading, "runs"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
-    with pytest.raises(SystemExit, match="2"):
-        spark_lake.command([*leading, "rns"])
-    assert "invalid choice: 'rns'" in capsys.readouterr().err
+    assert spark_lake.command([*leading, "rns"]) == 2
+    assert "No such command 'rns'" in capsys.readouterr().err
 
 
 def test_every_command_has_valid_examples_and_help(lake: Lake, capsys: Any) -> None:
     """Every command shows a valid example, and every flag has a help text."""
-    found = dict(commands())
-    assert [each.name for each in COMMANDS if each.name not in found] == []
-    for name, parser in found.items():
-        assert "examples:\n  spark-lake " in (parser.epilog or ""), name
-        assert all(action.help or action.choices for action in parser._actions), name
-    for each in COMMANDS:
-        for example in each.examples:
-            command_parser().parse_args(words_of(f"spark-lake {example}", capsys))
-    page = PAGE.read_text(encoding="utf-8")
-    assert [each.name for each in COMMANDS if f"spark-lake {each.name} " not in page] == []
+    page, found = PAGE.read_text(encoding="utf-8"), dict(commands())
+    assert len(found) > 15
+    for name, each in found.items():
+        assert spark_lake.command([*name.split(), "--help"]) == 0
+        told = capsys.readouterr().out
+        *_, examples = told.partition("examples:\n")
+        assert f"  spark-lake {name}" in examples
+        for example in examples.splitlines():
+            words = words_of(example, capsys)
+            assert callable(COMMANDS.main(words, standalone_mode=False)), example
+        for flag in each.params:
+            if isinstance(flag, click.Option):
+                assert flag.help or flag.hidden, (name, flag.name)
+            else:
+                is_choice = isinstance(flag.type, click.Choice)
+                assert is_choice or f"{str(flag.name).upper()} is the " in told
+        assert f"spark-lake {name} " in page
 
 
 def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
@@ -132,21 +131,25 @@ def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
         ["runs", "x"],
         ["state"],
         ["state", "set", "--config", "x"],
-        ["completion", "fish"],
+        ["completion", "tcsh"],
+        ["report", "--output", "page.html", "--runs", "many"],
+        ["init", "public.orders"],
+        ["run", "--every", "5m", "--at", "@daily"],
+        ["run", "--full", "--replace", "--append-again"],
     ):
-        with pytest.raises(SystemExit) as left:
-            spark_lake.command(words)
-        assert left.value.code == 2
-        assert "usage: spark-lake" in capsys.readouterr().err
+        assert spark_lake.command(words) == 2, words
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "Usage: spark-lake" in told.err or "is not allowed with" in told.err
 
 
 def test_alone_it_lists_its_commands_and_it_knows_its_version(capsys: Any) -> None:
     assert spark_lake.command([]) == 0
     listed = capsys.readouterr().out
-    assert [each.name for each in COMMANDS if each.name.split()[0] not in listed] == []
-    with pytest.raises(SystemExit) as left:
-        spark_lake.command(["--version"])
-    assert left.value.code == 0
+    assert [name for name in COMMANDS.commands if f"\n  {name} " not in listed] == []
+    assert spark_lake.command(["-h"]) == 0
+    assert capsys.readouterr().out == listed
+    assert spark_lake.command(["--version"]) == 0
     assert capsys.readouterr().out == f"spark-lake v{version('target-spark-lake')}\n"
 
 
@@ -181,7 +184,7 @@ def test_unknown_pipeline_is_refused_with_a_suggestion(lake: Lake, capsys: Any) 
         "report": ["--output", "page.html"],
     }
     others = ("init", "check", "run", "completion", "verify", "log drop")
-    named = [each.name for each in COMMANDS if each.name not in others]
+    named = [name for name, _ in commands() if name not in others]
     for name in named:
         with pytest.raises(ConfigurationError, match=r"LAKE-055 .*tset.*test"):
             spark_lake.command([*name.split(), *words.get(name, ()), "--pipeline", "tset"])
@@ -204,23 +207,57 @@ def test_no_answer_shows_the_login_of_a_buckets_url(tmp_path: Path, capsys: Any)
         assert capsys.readouterr().out.endswith(" in memory://h/x.\n")
 
 
-def test_bash_completes_commands_and_flags_by_the_script(tmp_path: Path, capsys: Any) -> None:
+def test_shells_complete_commands_and_flags_by_the_script(tmp_path: Path, capsys: Any) -> None:
+    programs = Path(sys.executable).parent
     for shell in SHELLS:
         assert spark_lake.command(["completion", shell]) == 0
         script = capsys.readouterr().out
-        assert "restore" in script
+        assert "spark-lake" in script
+        assert f"_SPARK_LAKE_COMPLETE={shell}_complete" in script
         (tmp_path / shell).write_text(script)
     ask = f"""
 source {tmp_path}/bash
+function=$(complete -p spark-lake | sed 's/.* -F //; s/ .*//')
 spark() {{
   COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-  _shtab_spark_lake; echo "${{COMPREPLY[@]}}"
+  "$function" "$1"; echo "${{COMPREPLY[@]}}"
 }}
 spark spark-lake st
 spark spark-lake state re
 spark spark-lake state restore --be
 """
+    variables = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", ask],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=variables,
     )
     assert done.stdout.split("\n")[:3] == ["status state", "reset restore", "--before"], done.stderr
+    # What the scripts of the others ask the program.
+    for shell in ("zsh", "fish"):
+        asked = {"_SPARK_LAKE_COMPLETE": f"{shell}_complete", "COMP_WORDS": "spark-lake state re"}
+        done = subprocess.run(
+            [programs / "spark-lake"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**variables, **asked, "COMP_CWORD": "re" if shell == "fish" else "2"},
+        )
+        assert "reset" in done.stdout and "restore" in done.stdout, (shell, done.stderr)
+        assert "show" not in done.stdout
+
+
+def test_tables_of_init_are_several_words_behind_one_flag(capsys: Any) -> None:
+    words = ["init", "--tables", "a", "!b", "--cron", "@daily", "--tables", "c"]
+    chosen: Any = COMMANDS.main(words, standalone_mode=False)
+    assert (chosen.keywords["tables"], chosen.keywords["cron"]) == (("a", "!b", "c"), "@daily")
+
+
+def test_a_value_may_be_a_negative_number(lake: Lake, capsys: Any) -> None:
+    words = ["--stream", "s", "--value", "-5", "--replication-key", "id", "--type", "integer"]
+    assert spark_lake.command(["state", "set", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bookmarks"]["s"]["replication_key_value"] == -5

@@ -7,7 +7,6 @@ import logging
 import secrets
 import shutil
 import tempfile
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,16 @@ from singer_spark.errors import SingerSparkError, redact, redact_logs
 from singer_spark.program.amounts import size_text
 from singer_spark.state.run_log import LAKE_FOLDER
 from singer_spark.store.storage import SCRATCH
-from target_spark_lake.ops.command import JSON, Command, Lake, read_config, show, tap_config
+from target_spark_lake.ops.command import (
+    JSON,
+    Chosen,
+    Lake,
+    read_config,
+    read_tap_config,
+    show,
+    subcommand,
+    usual_tap_config_option,
+)
 from target_spark_lake.ops.source_tables import suggestions, tables_of
 
 # Less space than this ends most runs.
@@ -95,16 +103,14 @@ MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
 NO_PIPELINE = "-"
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--tap-config",
-        action="append",
-        metavar="FILE",
-        help="tap.json (or .yml) if not given; repeatable, or ENV",
-    )
-
-
-def _run(chosen: Namespace) -> int:
+@subcommand(
+    "check", "check", "check --tap-config tap-books.json --config target-books.json", "check --json"
+)
+@usual_tap_config_option
+def check_command(chosen: Chosen, tap_config: Sequence[str]) -> int:
+    """Look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps
+    it from working.
+    """
     logging.basicConfig(level="DEBUG" if chosen.log_level == "debug" else "ERROR")
     redact_logs()
     findings: list[Finding] = []
@@ -117,7 +123,7 @@ def _run(chosen: Namespace) -> int:
     else:
         findings += lake_findings(lake)
         target = {**target, "pipeline": lake.layout.pipeline}
-    found, streams = _source(chosen, target)
+    found, streams = _source(tap_config, target)
     findings = [*found, *findings]
     keys = suggestions(tables_of(streams))
     shown = {"findings": [asdict(each) for each in findings], "suggested_keys": keys}
@@ -126,21 +132,20 @@ def _run(chosen: Namespace) -> int:
 
 
 def _source(
-    chosen: Namespace, target: JSON | None
+    named: Sequence[str], target: JSON | None
 ) -> tuple[list[Finding], Sequence[Mapping[str, Any]]]:
     """What was found in the source, and the streams of its catalog."""
     try:
-        if chosen.tap_config is None and not Path(usual_config("tap")).exists():
+        if not named and not Path(usual_config("tap")).exists():
             text = (
                 "there is no tap.json here: the source was not looked at; name its config by "
                 "--tap-config"
             )
             return [Finding("database", text, NOTE), java_finding()], ()
-        chosen.tap_config = chosen.tap_config or [usual_config("tap")]
-        config, from_environment = tap_config(chosen)
-        named = target if target and target.get("bucket") and target.get("pipeline") else None
+        config, from_environment = read_tap_config(named or [usual_config("tap")])
+        whole = target if target and target.get("bucket") and target.get("pipeline") else None
         checked = importlib.import_module(SOURCE_MODULE).check_source(
-            config, named, from_environment=from_environment
+            config, whole, from_environment=from_environment
         )
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
@@ -171,13 +176,3 @@ def lines_of(report: JSON) -> list[str]:
         else "A run can start."
     )
     return [*lines, ending]
-
-
-CHECK = Command(
-    "check",
-    "look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps "
-    "it from working",
-    ("check", "check --tap-config tap-books.json --config target-books.json", "check --json"),
-    _run,
-    _flags,
-)

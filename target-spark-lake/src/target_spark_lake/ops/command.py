@@ -8,14 +8,18 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, wraps
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from singer_spark.core.config_file import FROM_ENVIRONMENT, read_variables
+import click
+
+from singer_spark.core.config_file import FROM_ENVIRONMENT, read_variables, usual_config
 from singer_spark.core.config_file import read_config as read_config_file
 from singer_spark.core.exact_json import to_json
 from singer_spark.errors import redact
+from singer_spark.program.logs import LEVELS
 from singer_spark.state.backend import open_state_store
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.run_reports import check_has_run
@@ -23,7 +27,6 @@ from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rich.console import RenderableType
@@ -38,28 +41,82 @@ DEFAULT_CONFIG = "target.json"
 # Output to a file or a mail has no margin to wrap at.
 FILE_WIDTH = 200
 
+# A file that can't be read is an error of its reader, not of the command line.
+file_option = partial(click.option, type=click.Path(readable=False), metavar="FILE")
+files_option = partial(file_option, multiple=True)
+tap_config_option = files_option("--tap-config", required=True, help="config of the tap, or ENV")
+usual_tap_config_option = files_option(
+    "--tap-config", help="tap.json (or .yml) if not given; repeatable, or ENV"
+)
+json_option = click.option("--json", is_flag=True, help="print JSON, for programs")
+log_level_option = click.option(
+    "--log-level",
+    default="info",
+    type=click.Choice(LEVELS),
+    help="debug shows the trace of an error",
+)
+_OF_LAKE = (
+    files_option(
+        "--config",
+        default=lambda: [usual_config("target")],
+        help=f"config of the target; {DEFAULT_CONFIG} if not given",
+    ),
+    click.option("--pipeline", help="a pipeline other than the config's"),
+    json_option,
+    log_level_option,
+)
+
 
 @dataclass(frozen=True)
-class Command:
-    """A command of `spark-lake`.
+class Chosen:
+    """The flags of all commands that act on a lake."""
 
-    Attributes:
-        name: Its words, such as `state show`.
-        help: What it does, in one line.
+    config: tuple[str, ...]
+    pipeline: str | None
+    json: bool
+    log_level: str
+
+
+class Group(click.Group):
+    """Commands, listed in their order."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return list(self.commands)
+
+
+def subcommand(
+    name: str, *examples: str, of_lake: bool = True, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function a command of `spark-lake`; its docstring is the help.
+
+    The function returns the exit code, or None for 0. Click only parses: the command returns what
+    is to be run, so that no error or signal of the run is taken for one of a command line.
+
+    Args:
+        name: The last of its words.
         examples: Example arguments for `spark-lake`.
-        run: Runs it; returns the exit code, or None for 0.
-        flags: Adds its own flags.
-        of_lake: Whether it has the flags that `Lake.of` reads.
-        if_stopped: What the user should know when a signal stops it.
+        of_lake: Whether the first argument is a `Chosen`.
+        cls: What click makes of it.
     """
 
-    name: str
-    help: str
-    examples: tuple[str, ...]
-    run: Callable[[Namespace], int | None]
-    flags: Callable[[ArgumentParser], object] = lambda parser: None
-    of_lake: bool = True
-    if_stopped: str = "the next start finishes what was begun"
+    def made(run: Callable[..., int | None]) -> click.Command:
+        @wraps(run)
+        def parsed(**flags: Any) -> Callable[[], int | None]:
+            if not of_lake:
+                return partial(run, **flags)
+            shared = {name: flags.pop(name) for name in Chosen.__dataclass_fields__}
+            return partial(run, Chosen(**shared), **flags)
+
+        if of_lake:
+            for option in reversed(_OF_LAKE):
+                option(parsed)
+        # Click would cut it where commands are listed.
+        summary = cleandoc(run.__doc__ or "").partition("\n\n")[0]
+        epilog = "\n".join(["\b", "examples:", *(f"  {PROGRAM} {each}" for each in examples)])
+        return click.command(name, cls, short_help=summary, epilog=epilog)(parsed)
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -73,7 +130,7 @@ class Lake:
 
     @classmethod
     def of(
-        cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False
+        cls, chosen: Chosen, *, default_pipeline: str | None = None, has_run: bool = False
     ) -> Lake:
         """Read the config.
 
@@ -134,22 +191,16 @@ def read_config(files: Sequence[str], option: str = "--config") -> JSON:
     return merged
 
 
-def add_tap_config(parser: ArgumentParser) -> None:
-    """Add the flag that `tap_config` reads."""
-    what = "config of the tap, or ENV"
-    parser.add_argument("--tap-config", action="append", required=True, metavar="FILE", help=what)
-
-
-def tap_config(chosen: Namespace) -> tuple[JSON, bool]:
+def read_tap_config(named: Sequence[str]) -> tuple[JSON, bool]:
     """The tap's config, and whether it is completed from environment variables."""
-    from_environment = FROM_ENVIRONMENT in chosen.tap_config
+    from_environment = FROM_ENVIRONMENT in named
     if from_environment:
         read_variables(Path())
-    files = [file for file in chosen.tap_config if file != FROM_ENVIRONMENT]
+    files = [file for file in named if file != FROM_ENVIRONMENT]
     return read_config(files, "--tap-config"), from_environment
 
 
-def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableType]) -> None:
+def show(chosen: Chosen, value: Any, for_people: Callable[[Any], RenderableType]) -> None:
     """Print a result: as JSON for programs, else as a table or a text."""
     if chosen.json:
         print(to_json(value, 2, ascii_only=True))

@@ -4,27 +4,36 @@ needs, and shows how to run it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from json import dumps, loads
 from pathlib import Path
 from shlex import quote
 from typing import Any
+
+import click
 
 from singer_spark.core.config_file import read_variables
 from singer_spark.core.scratch import write_whole
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
-from singer_spark.program.logs import LEVELS
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import CODECS
 from target_spark_lake.ops.check import lines_of
-from target_spark_lake.ops.command import DEFAULT_CONFIG, PROGRAM, Command, installed
+from target_spark_lake.ops.command import (
+    DEFAULT_CONFIG,
+    PROGRAM,
+    file_option,
+    installed,
+    json_option,
+    log_level_option,
+    subcommand,
+)
 from target_spark_lake.ops.meltano_yml import TAP, TARGET, MeltanoEntry
 from target_spark_lake.ops.new_pipeline import REFERENCE, NewPipeline, text_of
 from target_spark_lake.ops.questions import SEVERAL, ask
@@ -168,80 +177,88 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _flags(parser: argparse.ArgumentParser) -> None:
-    # `--password` must not be taken as an abbreviation of `--password-variable`.
-    parser.allow_abbrev = False
-    parser.add_argument("--jdbc-url", metavar="URL", help="the database")
-    parser.add_argument("--user", help="user name; the password comes from the environment")
-    parser.add_argument("--password", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--password-variable",
-        metavar="NAME",
-        help="the password's variable; <PIPELINE>_PASSWORD if not given",
-    )
-    parser.add_argument(
-        "--tables", nargs="+", action="extend", metavar="TABLE", help="globs; all if not given"
-    )
-    parser.add_argument(
-        "--incremental-table",
-        dest="incremental_tables",
-        action="append",
-        metavar="SPEC",
-        help="schema.table:column:type[:i|e][@start][!append|upsert], may be repeated",
-    )
-    parser.add_argument(
-        "--log-based",
-        action="append",
-        metavar="STREAM",
-        help="read its changes and deletes from the database's log; a name or glob, may be "
-        "repeated",
-    )
-    parser.add_argument("--bucket", help="the lake, a folder or URL")
-    parser.add_argument("--path", help="data root in the bucket; raw if not given")
-    parser.add_argument("--compression", choices=CODECS, help="Parquet codec; zstd if not given")
-    parser.add_argument("--pipeline", metavar="NAME", help="name of the pipeline")
-    parser.add_argument("--format", choices=FORMATS, help="table format; parquet if not given")
-    parser.add_argument(
-        "--load-method", choices=LOAD_METHODS, help="depends on the stream if not given"
-    )
-    parser.add_argument("--endpoint-url", metavar="URL", help="URL of an S3-compatible store")
-    parser.add_argument(
-        "--storage-keys",
-        action="store_true",
-        help="the store's keys come from <PIPELINE>_STORAGE_KEY and <PIPELINE>_STORAGE_SECRET",
-    )
-    parser.add_argument(
-        "--records", action="store_true", help="rows go through the pipe one by one, not as files"
-    )
-    parser.add_argument(
-        "--cron", metavar="WHEN", help="when it runs: five fields of cron's, or @daily"
-    )
-    parser.add_argument(
-        "--directory", default=".", metavar="FOLDER", help="where the files go; here if not given"
-    )
-    parser.add_argument(
-        "--tap-config", default="tap.json", metavar="FILE", help="name of the tap's config"
-    )
-    parser.add_argument(
-        "--config", default="target.json", metavar="FILE", help="name of the target's config"
-    )
-    parser.add_argument("--force", action="store_true", help="write over what is there")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.add_argument(
-        "--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error"
-    )
+class _Init(click.Command):
+    """Its `--tables` takes several values: `--tables a b` is read as `--tables a --tables b`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words, flag = [], ""
+        for before, word in pairwise(["", *args]):
+            flag = word if word.startswith("-") else flag
+            if flag == "--tables" and flag not in (before, word):
+                words.append(flag)
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
-def _run(chosen: argparse.Namespace) -> None:
-    if chosen.password is not None:
+@subcommand(
+    "init",
+    "init",
+    "init --jdbc-url jdbc:postgresql://db/shop --user reader --tables public.orders --bucket lake "
+    "--pipeline shop",
+    of_lake=False,
+    cls=_Init,
+)
+@click.option("--jdbc-url", metavar="URL", help="the database")
+@click.option("--user", help="user name; the password comes from the environment")
+@click.option("--password", hidden=True)
+@click.option(
+    "--password-variable",
+    metavar="NAME",
+    help="the password's variable; <PIPELINE>_PASSWORD if not given",
+)
+@click.option("--tables", multiple=True, metavar="TABLE...", help="globs; all if not given")
+@click.option(
+    "--incremental-table",
+    "incremental_tables",
+    multiple=True,
+    metavar="SPEC",
+    help="schema.table:column:type[:i|e][@start][!append|upsert], may be repeated",
+)
+@click.option(
+    "--log-based",
+    multiple=True,
+    metavar="STREAM",
+    help="read its changes and deletes from the database's log; a name or glob, may be repeated",
+)
+@click.option("--bucket", help="the lake, a folder or URL")
+@click.option("--path", help="data root in the bucket; raw if not given")
+@click.option("--compression", type=click.Choice(CODECS), help="Parquet codec; zstd if not given")
+@click.option("--pipeline", metavar="NAME", help="name of the pipeline")
+@click.option("--format", type=click.Choice(FORMATS), help="table format; parquet if not given")
+@click.option(
+    "--load-method", type=click.Choice(LOAD_METHODS), help="depends on the stream if not given"
+)
+@click.option("--endpoint-url", metavar="URL", help="URL of an S3-compatible store")
+@click.option(
+    "--storage-keys",
+    is_flag=True,
+    help="the store's keys come from <PIPELINE>_STORAGE_KEY and <PIPELINE>_STORAGE_SECRET",
+)
+@click.option("--records", is_flag=True, help="rows go through the pipe one by one, not as files")
+@click.option("--cron", metavar="WHEN", help="when it runs: five fields of cron's, or @daily")
+@click.option(
+    "--directory", default=".", metavar="FOLDER", help="where the files go; here if not given"
+)
+@file_option("--tap-config", default="tap.json", help="name of the tap's config")
+@file_option("--config", default="target.json", help="name of the target's config")
+@click.option("--force", is_flag=True, help="write over what is there")
+@json_option
+@log_level_option
+def init_command(
+    directory: str, password: str | None, log_level: str, *, force: bool, json: bool, **known: Any
+) -> None:
+    """Write the two configs and the meltano.yml entry of a new pipeline; on a terminal it asks for
+    what is left open.
+    """
+    if password is not None:
         raise ConfigurationError(
             LakeCode.PASSWORD_SHOWN,
             "nothing was written: a password on the command line can be read by everybody; "
             "--password-variable NAME names the environment variable that holds it",
         )
-    known: JSON = {name: getattr(chosen, name) for name in NewPipeline.__dataclass_fields__}
-    asks = sys.stdin.isatty() and not all(known[name] for name in NEEDED)
-    if asks:
+    files = {name: known.pop(name) for name in ("tap_config", "config")}
+    known |= {name: known[name] or None for name in SEVERAL}
+    if sys.stdin.isatty() and not all(known[name] for name in NEEDED):
         known = ask(known)
     if lacking := [name for name in NEEDED if not known[name]]:
         flags = ", ".join("--" + name.replace("_", "-") for name in lacking)
@@ -255,16 +272,13 @@ def _run(chosen: argparse.Namespace) -> None:
         if each is not None
     }
     new = NewPipeline(**values)
-    directory = Path(chosen.directory).expanduser()
-    read_variables(directory)
+    folder = Path(directory).expanduser()
+    read_variables(folder)
     new.check()
-    files = {"tap_config": chosen.tap_config, "config": chosen.config}
-    report = init(new, directory, **files, force=chosen.force)
-    found, notes = _checked(new, directory, files)
+    report = init(new, folder, **files, force=force)
+    found, notes = _checked(new, folder, files)
     report = replace(report, check=found, notes=[*notes, *report.notes])
-    print(
-        json.dumps(asdict(report), indent=2, ensure_ascii=False) if chosen.json else _text(report)
-    )
+    print(dumps(asdict(report), indent=2, ensure_ascii=False) if json else _text(report))
 
 
 def _checked(
@@ -288,7 +302,7 @@ def _checked(
     # From the folder in which it will run, because a file named by the URL may be relative to that.
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     try:
-        return json.loads(done.stdout), []
+        return loads(done.stdout), []
     except ValueError:
         return None, [f"`{PROGRAM} check` failed: {done.stderr.strip()}"]
 
@@ -319,19 +333,3 @@ def _text(report: InitReport) -> str:
     return "\n".join(
         [*lines, "", "What a run would meet:", *lines_of(report.check)] if report.check else lines
     )
-
-
-INIT = Command(
-    "init",
-    "write the two configs and the meltano.yml entry of a new pipeline; on a terminal it asks for "
-    "what is left open",
-    (
-        "init",
-        "init --jdbc-url jdbc:postgresql://db/shop --user reader --tables public.orders --bucket "
-        "lake --pipeline shop",
-    ),
-    _run,
-    _flags,
-    of_lake=False,
-    if_stopped="nothing was written",
-)

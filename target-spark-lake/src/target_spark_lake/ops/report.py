@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import click
 
 from singer_spark.core.scratch import write_whole
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line, redact
@@ -19,7 +20,15 @@ from target_spark_lake.commit.journal import SUCCEEDED
 from target_spark_lake.commit.run_reports import RUNNING, pipelines
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
-from target_spark_lake.ops.command import CONFIG, Command, Lake, report_problems, show
+from target_spark_lake.ops.command import (
+    CONFIG,
+    Chosen,
+    Lake,
+    file_option,
+    report_problems,
+    show,
+    subcommand,
+)
 from target_spark_lake.ops.run_history import (
     Amounts,
     Chart,
@@ -247,28 +256,21 @@ def _label(spans: Spans, number: int) -> str:
     return f"{moment:%Y-%m-%d}" if spans.length.days else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--output", required=True, metavar="FILE", help="the page to write, such as report.html"
-    )
-    parser.add_argument("--all", action="store_true", help="all pipelines of the bucket")
-    parser.add_argument(
-        "--runs",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="the newest runs of each pipeline (1000)",
-    )
-
-
-def _run(chosen: Namespace) -> int:
+@subcommand(
+    "report", f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"
+)
+@file_option("--output", required=True, help="the page to write, such as report.html")
+@click.option("--all", "all_pipelines", is_flag=True, help="all pipelines of the bucket")
+@click.option("--runs", default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
+def report_command(chosen: Chosen, output: str, runs: int, *, all_pipelines: bool) -> int:
+    """One HTML page about runs, rows, watermarks and failures, which needs no network."""
     lake = Lake.of(chosen)
     histories, (tables, unreadable) = [], tables_of(lake.storage)
     problems = list(unreadable.values())
-    for each in pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline]:
+    for each in pipelines(lake.storage, "runs") if all_pipelines else [lake.layout.pipeline]:
         try:
             layout = Layout(each, lake.settings.path, lake.settings.iceberg_catalog)
-            history = read_history(lake.storage, layout, lake.store_of(each), chosen.runs)
+            history = read_history(lake.storage, layout, lake.store_of(each), runs)
             rows, uncounted = stored_rows(lake.storage, layout, tables.get(each, {}))
             histories.append(replace(history, rows=rows))
             problems += uncounted.values()
@@ -276,23 +278,14 @@ def _run(chosen: Namespace) -> int:
             # A pipeline that can't be read must not hide others.
             problems.append(f"pipeline {each}: {one_line(error)}")
     page = report_page(lake.location, histories, datetime.now(UTC)).encode()
-    path = Path(chosen.output).expanduser()
+    path = Path(output).expanduser()
     try:
         write_whole(path, page)
     except OSError as error:
         raise ConfigurationError(
-            LakeCode.FILE_UNWRITABLE, f"can't write the report to {chosen.output}: {error.strerror}"
+            LakeCode.FILE_UNWRITABLE, f"can't write the report to {output}: {error.strerror}"
         ) from error
-    runs = {history.pipeline: len(history.runs) for history in histories}
-    made = {"output": str(path), "bytes": len(page), "runs": runs}
+    found = {history.pipeline: len(history.runs) for history in histories}
+    made = {"output": str(path), "bytes": len(page), "runs": found}
     show(chosen, made, lambda report: f"Written: {report['output']}")
     return report_problems(problems)
-
-
-REPORT = Command(
-    "report",
-    "one HTML page about runs, rows, watermarks and failures, which needs no network",
-    (f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"),
-    _run,
-    _flags,
-)

@@ -15,12 +15,12 @@ import sys
 import tempfile
 import threading
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from singer_spark.core.config_file import usual_config
 from singer_spark.core.scratch import scratch_folder
@@ -33,7 +33,13 @@ from singer_spark.program.logs import LEVELS
 from singer_spark.program.progress import DONE, QUIET
 from singer_spark.state.handover import FAILURE_VARIABLE
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.ops.command import DEFAULT_CONFIG, Command, installed
+from target_spark_lake.ops.command import (
+    DEFAULT_CONFIG,
+    file_option,
+    installed,
+    subcommand,
+    usual_tap_config_option,
+)
 from target_spark_lake.ops.meltano_yml import TAP, TARGET
 
 if TYPE_CHECKING:
@@ -194,107 +200,95 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--tap-config",
-        action="append",
-        metavar="FILE",
-        help="tap.json (or .yml) if not given; repeatable, or ENV",
-    )
-    parser.add_argument(
-        "--config",
-        dest="target_config",
-        metavar="FILE",
-        help=f"{DEFAULT_CONFIG} (or .yml) if not given",
-    )
-    parser.add_argument(
-        "--stream",
-        action="append",
-        metavar="NAME",
-        help="these streams alone; a glob; repeatable; all others stay",
-    )
-    parser.add_argument(
-        "--full", action="store_true", help="read everything again, whatever the state says"
-    )
-    again = parser.add_mutually_exclusive_group()
-    again.add_argument(
-        "--replace",
-        action="store_true",
-        help="with --full: append-only tables become what the source is",
-    )
-    again.add_argument(
-        "--append-again",
-        action="store_true",
-        help="with --full: append-only tables get all rows once more",
-    )
-    parser.add_argument(
-        "--accept-shrink",
-        action="store_true",
-        help="accept tables with far fewer rows, whatever max_shrink_percent",
-    )
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument(
-        "--every",
-        metavar="TIME",
-        help="run again and again, every 30s, 5m or 2h, until it is stopped",
-    )
-    when.add_argument(
-        "--at",
-        metavar="CRON",
-        help="run again and again, when cron would: '*/15 * * * *', or @hourly",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        help="of both programs: info, with --every and --at warning; debug shows the trace of an "
-        "error",
-    )
-
-
-def _run(chosen: Namespace) -> int:
-    with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
-        # By this file the tap hands its error over to the target, which records it; rounds share a
-        # JVM's environment.
-        pipe = partial(_pipe, chosen, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"})
-        if chosen.every is None and chosen.at is None:
-            return pipe(None).code
-        if chosen.full:
-            raise ConfigurationError(
-                RunCode.BAD_FLAG, "--full is for one run: give it without --every and --at"
-            )
-        return run_rounds(Schedule.of(chosen.every, chosen.at), pipe)
-
-
-def _pipe(chosen: Namespace, variables: Mapping[str, str], in_round: Round | None) -> Ended:
-    """Run both programs to their end."""
-    tap, target = map(_path, (TAP, TARGET))
-    level = ["--log-level", chosen.log_level or ("info" if in_round is None else "warning")]
-    config = chosen.target_config or usual_config("target")
-    configs = [
-        word for file in chosen.tap_config or [usual_config("tap")] for word in ("--config", file)
-    ]
-    if (chosen.replace or chosen.append_again) and not chosen.full:
+@subcommand(
+    "run",
+    "run",
+    "run --stream 'public-order*'",
+    "run --full --replace --stream public-orders",
+    "run --every 5m",
+    "run --at '*/15 6-22 * * *'",
+    "run --tap-config tap-books.json --config target-books.json",
+    of_lake=False,
+)
+@usual_tap_config_option
+@file_option("--config", help=f"{DEFAULT_CONFIG} (or .yml) if not given")
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    metavar="NAME",
+    help="these streams alone; a glob; repeatable; all others stay",
+)
+@click.option("--full", is_flag=True, help="read everything again, whatever the state says")
+@click.option(
+    "--replace", is_flag=True, help="with --full: append-only tables become what the source is"
+)
+@click.option(
+    "--append-again", is_flag=True, help="with --full: append-only tables get all rows once more"
+)
+@click.option(
+    "--accept-shrink",
+    is_flag=True,
+    help="accept tables with far fewer rows, whatever max_shrink_percent",
+)
+@click.option(
+    "--every", metavar="TIME", help="run again and again, every 30s, 5m or 2h, until it is stopped"
+)
+@click.option(
+    "--at", metavar="CRON", help="run again and again, when cron would: '*/15 * * * *', or @hourly"
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    help="of both programs: info, with --every and --at warning; debug shows the trace of an error",
+)
+def run_command(
+    tap_config: Sequence[str],
+    config: str | None,
+    streams: Sequence[str],
+    every: str | None,
+    at: str | None,
+    log_level: str | None,
+    *,
+    full: bool,
+    replace: bool,
+    append_again: bool,
+    accept_shrink: bool,
+) -> int:
+    """Run tap-spark-jdbc and target-spark-lake as one pipe, by the two configs that init wrote;
+    exit code and summary are the pipe's.
+    """
+    if replace and append_again:
+        raise click.UsageError("--append-again is not allowed with --replace")
+    if every is not None and at is not None:
+        raise click.UsageError("--at is not allowed with --every")
+    in_rounds = every is not None or at is not None
+    if in_rounds and full:
+        raise ConfigurationError(
+            RunCode.BAD_FLAG, "--full is for one run: give it without --every and --at"
+        )
+    if (replace or append_again) and not full:
         raise ConfigurationError(
             RunCode.BAD_FLAG, "--replace and --append-again are for full runs: give --full, too"
         )
-    named = [word for name in chosen.stream or () for word in ("--stream", name)]
-    asked = {
-        "--full": chosen.full,
-        "--replace": chosen.replace,
-        "--append-again": chosen.append_again,
-    }
-    words = [
-        *configs,
-        "--state-from",
-        config,
-        *named,
-        *(name for name, given in asked.items() if given),
-        *level,
-    ]
-    accepted = ["--accept-shrink"] if chosen.accept_shrink else []
-    return _piped(
-        [tap, *words], [target, "--config", config, *accepted, *level], variables, in_round
-    )
+    asked = {"--full": full, "--replace": replace, "--append-again": append_again}
+    named = [word for name in streams for word in ("--stream", name)]
+    reading = [*named, *(name for name, given in asked.items() if given)]
+    accepted = ["--accept-shrink"] if accept_shrink else []
+
+    def pipe(in_round: Round | None) -> Ended:
+        level = ["--log-level", log_level or ("info" if in_round is None else "warning")]
+        of_target = config or usual_config("target")
+        of_tap = tap_config or [usual_config("tap")]
+        configs = [word for file in of_tap for word in ("--config", file)]
+        tap = [_path(TAP), *configs, "--state-from", of_target, *reading, *level]
+        target = [_path(TARGET), "--config", of_target, *accepted, *level]
+        return _piped(tap, target, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"}, in_round)
+
+    # By a file in it the tap hands its error over to the target, which records it; rounds share a
+    # JVM's environment.
+    with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
+        return run_rounds(Schedule.of(every, at), pipe) if in_rounds else pipe(None).code
 
 
 def _piped(
@@ -340,21 +334,3 @@ def _path(program: str) -> str:
 def _exit_code(code: int) -> int:
     """The exit code as a shell reports it for a program ended by a signal."""
     return code if code > 0 else 128 - code
-
-
-RUN = Command(
-    "run",
-    f"run {TAP} and {TARGET} as one pipe, by the two configs that init wrote; exit code and "
-    "summary are the pipe's",
-    (
-        "run",
-        "run --stream 'public-order*'",
-        "run --full --replace --stream public-orders",
-        "run --every 5m",
-        "run --at '*/15 6-22 * * *'",
-        "run --tap-config tap-books.json --config target-books.json",
-    ),
-    _run,
-    _flags,
-    of_lake=False,
-)

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+
+import click
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.amounts import span_text
@@ -19,13 +21,15 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
-    Command,
+    Chosen,
+    Group,
     Lake,
-    add_tap_config,
     moment,
+    read_tap_config,
     show,
+    subcommand,
     table_of,
-    tap_config,
+    tap_config_option,
 )
 
 # By name only: neither package imports the other.
@@ -33,7 +37,9 @@ SOURCE_MODULE = "tap_spark_jdbc.source_check"
 LOG_BASED = "LOG_BASED"
 
 
-def _run(chosen: Namespace) -> int:
+@subcommand("runs", f"runs {CONFIG}", f"runs {CONFIG} --json")
+def runs_command(chosen: Chosen) -> int:
+    """The pipeline's runs, newest first."""
     lake = Lake.of(chosen)
     found = runs(lake.storage, lake.layout)
     location = f"pipeline {lake.layout.pipeline} in {lake.location}"
@@ -82,34 +88,29 @@ def _counts(stream: JSON) -> str:
     return ", ".join([f"{stream['records']} records", *others])
 
 
-RUNS = Command(
-    "runs", "the pipeline's runs, newest first", (f"runs {CONFIG}", f"runs {CONFIG} --json"), _run
+@subcommand("recover", f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}")
+@click.option(
+    "--give-up-publishing",
+    metavar="RUN",
+    help="for a committed run whose files are gone, or whose Delta table someone changed: revert "
+    "what it published and return to the state before it",
 )
+def recover_command(chosen: Chosen, give_up_publishing: str | None) -> None:
+    """Finish or undo what a dead run left."""
+    _free(chosen, abandoning=give_up_publishing)
 
 
-def _recover_flags(parser: ArgumentParser) -> None:
-    parser.set_defaults(force=False)
-    parser.add_argument(
-        "--give-up-publishing",
-        metavar="RUN",
-        help="for a committed run whose files are gone, or whose Delta table someone changed: "
-        "revert what it published and return to the state before it",
-    )
+@subcommand("unlock", f"unlock {CONFIG}", f"unlock --force {CONFIG}")
+@click.option("--force", is_flag=True, help="from a living holder too: its run can't commit then")
+def unlock_command(chosen: Chosen, *, force: bool) -> None:
+    """Free the pipeline from a dead holder, and finish or undo its run."""
+    _free(chosen, force=force)
 
 
-def _unlock_flags(parser: ArgumentParser) -> None:
-    parser.set_defaults(give_up_publishing=None)
-    parser.add_argument(
-        "--force", action="store_true", help="from a living holder too: its run can't commit then"
-    )
-
-
-def _recover(chosen: Namespace) -> None:
-    lake, abandoning = Lake.of(chosen), chosen.give_up_publishing
+def _free(chosen: Chosen, *, force: bool = False, abandoning: str | None = None) -> None:
+    lake = Lake.of(chosen)
     ttl = lake.settings.lock_ttl_seconds
-    done = free(
-        lake.storage, lake.layout, lake.store, ttl, force=chosen.force, abandoning=abandoning
-    )
+    done = free(lake.storage, lake.layout, lake.store, ttl, force=force, abandoning=abandoning)
     report: JSON = {
         "pipeline": lake.layout.pipeline,
         "finished": done.finished,
@@ -164,25 +165,14 @@ def _abandoned_text(report: JSON, newest: str | None) -> str:
     return "\n".join(lines)
 
 
-RECOVER = Command(
-    "recover",
-    "finish or undo what a dead run left",
-    (f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}"),
-    _recover,
-    _recover_flags,
-)
-UNLOCK = Command(
-    "unlock",
-    "free the pipeline from a dead holder, and finish or undo its run",
-    (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
-    _recover,
-    _unlock_flags,
-)
-
-
-def _drop_log(chosen: Namespace) -> None:
+@subcommand("drop", f"log drop {CONFIG} --tap-config tap.json")
+@tap_config_option
+def log_drop_command(chosen: Chosen, tap_config: Sequence[str]) -> None:
+    """Remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the
+    pipeline is retired.
+    """
     lake = Lake.of(chosen)
-    tap, from_environment = tap_config(chosen)
+    tap, from_environment = read_tap_config(tap_config)
     removed: list[str] = []
 
     def without_log(saved: JSON | None) -> JSON | None:
@@ -225,11 +215,6 @@ def _dropped_text(removed: list[str]) -> str:
     )
 
 
-LOG_DROP = Command(
-    "log drop",
-    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the "
-    "pipeline is retired",
-    (f"log drop {CONFIG} --tap-config tap.json",),
-    _drop_log,
-    add_tap_config,
+log_commands = Group(
+    "log", help="What LOG_BASED streams keep in the database.", commands=[log_drop_command]
 )

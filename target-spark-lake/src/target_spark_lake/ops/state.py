@@ -8,9 +8,10 @@ for further exceptions.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any
+
+import click
 
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.key_value import KeyValue
@@ -32,10 +33,12 @@ from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
     PROGRAM,
-    Command,
+    Chosen,
+    Group,
     Lake,
     moment,
     show,
+    subcommand,
     table_of,
 )
 from target_spark_lake.table.table_record import records_of
@@ -260,50 +263,66 @@ def _saved_before(storage: Storage, layout: Layout, run_id: str) -> str:
     )
 
 
-def _history(chosen: Namespace) -> None:
+@subcommand("show", f"state show {CONFIG}")
+def show_command(chosen: Chosen) -> None:
+    """The state that the next run starts from."""
+    _show(chosen, Lake.of(chosen))
+
+
+@subcommand("history", f"state history {CONFIG} --json")
+def history_command(chosen: Chosen) -> None:
+    """Each state with the run that saved it, newest first."""
     lake = Lake.of(chosen)
     show(chosen, state_history(lake.storage, lake.layout), _history_table)
 
 
-def _set_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", required=True, help="name of the stream")
-    parser.add_argument(
-        "--value", required=True, help="value of the replication key, checked against its type"
-    )
-    parser.add_argument(
-        "--replication-key", metavar="COLUMN", help="key of a stream that never had a bookmark"
-    )
-    parser.add_argument(
-        "--type", help="the key's type, where neither a bookmark nor the table shows it"
-    )
-
-
-def _set(chosen: Namespace) -> None:
-    lake = Lake.of(chosen, has_run=chosen.replication_key is None)
-    key = chosen.replication_key, chosen.type
-    changed = set_value(lake.open_run("state set"), chosen.stream, chosen.value, *key)
+@subcommand(
+    "set",
+    f"state set {CONFIG} --stream public-orders --value 2025-01-20T15:30:00",
+    f"state set {CONFIG} --stream public-events --value 1000 --replication-key id --type integer",
+)
+@click.option("--stream", required=True, help="name of the stream")
+@click.option(
+    "--value", required=True, help="value of the replication key, checked against its type"
+)
+@click.option(
+    "--replication-key", metavar="COLUMN", help="key of a stream that never had a bookmark"
+)
+@click.option(
+    "--type", "key_type", help="the key's type, where neither a bookmark nor the table shows it"
+)
+def set_command(
+    chosen: Chosen, stream: str, value: str, replication_key: str | None, key_type: str | None
+) -> None:
+    """Where the next run of a stream starts: rows from this value on."""
+    lake = Lake.of(chosen, has_run=replication_key is None)
+    changed = set_value(lake.open_run("state set"), stream, value, replication_key, key_type)
     _show(chosen, lake, changed=changed)
 
 
-def _reset(chosen: Namespace) -> None:
+@subcommand("reset", f"state reset {CONFIG} --stream public-orders", f"state reset {CONFIG}")
+@click.option("--stream", help="only this stream's bookmark")
+def reset_command(chosen: Chosen, stream: str | None) -> None:
+    """The next run starts from the beginning."""
     lake = Lake.of(chosen, has_run=True)
-    _show(chosen, lake, changed=reset(lake.open_run("state reset"), chosen.stream))
+    _show(chosen, lake, changed=reset(lake.open_run("state reset"), stream))
 
 
-def _restore_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("run_id", metavar="run", help="id of the run, as `state history` shows it")
-    parser.add_argument(
-        "--before", action="store_true", help="the state that this run found, to undo what it did"
-    )
+@subcommand(
+    "restore", f"state restore {A_RUN} {CONFIG}", f"state restore {A_RUN} --before {CONFIG}"
+)
+@click.argument("run")
+@click.option("--before", is_flag=True, help="the state that this run found, to undo what it did")
+def restore_command(chosen: Chosen, run: str, *, before: bool) -> None:
+    """Make the state that a run saved the current one.
 
-
-def _restore(chosen: Namespace) -> None:
+    RUN is the id of the run, as `state history` shows it.
+    """
     lake = Lake.of(chosen, has_run=True)
-    changed = restore(lake.open_run("state restore"), chosen.run_id, before=chosen.before)
-    _show(chosen, lake, changed=changed)
+    _show(chosen, lake, changed=restore(lake.open_run("state restore"), run, before=before))
 
 
-def _show(chosen: Namespace, lake: Lake, *, changed: bool = True) -> None:
+def _show(chosen: Chosen, lake: Lake, *, changed: bool = True) -> None:
     now = state_now(lake.storage, lake.layout, lake.store)
     show(chosen, now, lambda state: table_of(_rows(state["bookmarks"]), BOOKMARK))
     if not changed:
@@ -335,42 +354,8 @@ def _cells(bookmark: Any) -> tuple[object, object]:
     return None, to_json(bookmark)
 
 
-STATE = (
-    Command(
-        "state show",
-        "the state that the next run starts from",
-        (f"state show {CONFIG}",),
-        lambda chosen: _show(chosen, Lake.of(chosen)),
-    ),
-    Command(
-        "state history",
-        "each state with the run that saved it, newest first",
-        (f"state history {CONFIG} --json",),
-        _history,
-    ),
-    Command(
-        "state set",
-        "where the next run of a stream starts: rows from this value on",
-        (
-            f"state set {CONFIG} --stream public-orders --value 2025-01-20T15:30:00",
-            f"state set {CONFIG} --stream public-events --value 1000 --replication-key id --type "
-            "integer",
-        ),
-        _set,
-        _set_flags,
-    ),
-    Command(
-        "state reset",
-        "the next run starts from the beginning",
-        (f"state reset {CONFIG} --stream public-orders", f"state reset {CONFIG}"),
-        _reset,
-        lambda parser: parser.add_argument("--stream", help="only this stream's bookmark"),
-    ),
-    Command(
-        "state restore",
-        "make the state that a run saved the current one",
-        (f"state restore {A_RUN} {CONFIG}", f"state restore {A_RUN} --before {CONFIG}"),
-        _restore,
-        _restore_flags,
-    ),
+state_commands = Group(
+    "state",
+    help="The pipeline's saved state.",
+    commands=[show_command, history_command, set_command, reset_command, restore_command],
 )

@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import click
 
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, SourceError, redact
@@ -21,10 +22,12 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
-    Command,
+    Chosen,
     Lake,
+    files_option,
     report_problems,
     show,
+    subcommand,
     table_of,
 )
 from target_spark_lake.ops.pipeline_status import PipelineStatus, age_limits, status
@@ -148,30 +151,25 @@ def _seconds(bookmark: Any, found: ToRead) -> int | None:
         return None
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-age",
-        action="append",
-        default=[],
-        metavar="[PIPELINE=]AGE",
-        help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
-    )
-    parser.add_argument(
-        "--tap-config",
-        action="append",
-        metavar="FILE",
-        help="also show how far the pipeline is behind its source",
-    )
-
-
-def _run(chosen: Namespace) -> int:
+@subcommand("status", f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'")
+@click.option(
+    "--max-age",
+    multiple=True,
+    metavar="[PIPELINE=]AGE",
+    help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
+)
+@files_option("--tap-config", help="also show how far the pipeline is behind its source")
+def status_command(chosen: Chosen, max_age: Sequence[str], tap_config: Sequence[str]) -> int:
+    """All pipelines of the bucket; exit code 1 when one is too old, failed last, or is not
+    published.
+    """
     # Only the bucket is needed from the config.
     lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)
-    limits, file_bytes = age_limits(chosen.max_age), lake.settings.file_bytes
+    limits, file_bytes = age_limits(max_age), lake.settings.file_bytes
     pipelines, problems = status(
         lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes
     )
-    if chosen.tap_config:
+    if tap_config:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
             raise ConfigurationError(
@@ -180,7 +178,7 @@ def _run(chosen: Namespace) -> int:
                 "pipeline",
             )
         try:
-            coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
+            coming = to_read(tap_config, {**lake.config, "pipeline": asked})
         except SourceError as error:
             # A source that is down must not hide the status of the pipelines.
             coming, problems = {}, [*problems, f"pipeline {asked}: {error}"]
@@ -262,13 +260,3 @@ def _small_files_text(pipeline: JSON) -> str:
     named = ", ".join(f"{table} has {count:,} small files" for table, count in tables)
     way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"
     return named and f"pipeline {pipeline['pipeline']}: {named}; {way_out}"
-
-
-STATUS = Command(
-    "status",
-    "all pipelines of the bucket; exit code 1 when one is too old, failed last, or is not "
-    "published",
-    (f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'"),
-    _run,
-    _flags,
-)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from singer_spark.core.messages import timestamp_text
 from singer_spark.error_codes import RunCode
@@ -19,13 +21,15 @@ from target_spark_lake.formats.maintenance import convert
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
-    Command,
+    Chosen,
     Lake,
-    add_tap_config,
+    file_option,
     read_config,
+    read_tap_config,
     show,
+    subcommand,
     table_of,
-    tap_config,
+    tap_config_option,
 )
 from target_spark_lake.ops.verify_report import KINDS, StreamReport, VerifyReport
 from target_spark_lake.table.table_record import FORMATS
@@ -39,14 +43,19 @@ LONGEST_AGE = timedelta(days=36_500)
 # Number of keys of each kind shown to people.
 SHOWN_KEYS = 10
 
+_tables_option = click.option("--stream", help="only this stream's tables")
 
-def _compact(chosen: Namespace) -> None:
+
+@subcommand("compact", f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders")
+@_tables_option
+def compact_command(chosen: Chosen, stream: str | None) -> None:
+    """Fewer, larger files; no row and no state changes, readers are undisturbed."""
     # Imported here, since it loads Arrow, which other commands don't need.
     from target_spark_lake.formats.maintenance import compact
 
     lake = Lake.of(chosen, has_run=True)
     run = lake.open_run("compact")
-    tables = [asdict(each) for each in compact(run, lake.settings, chosen.stream)]
+    tables = [asdict(each) for each in compact(run, lake.settings, stream)]
     report = {
         "pipeline": lake.layout.pipeline,
         "run_id": run.run_id if tables else None,
@@ -69,28 +78,17 @@ def _compacted_table(report: JSON) -> Any:
     return table_of(rows, ("table", "files", "bytes"))
 
 
-COMPACT = Command(
-    "compact",
-    "fewer, larger files; no row and no state changes, readers are undisturbed",
-    (f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders"),
-    _compact,
-    lambda parser: parser.add_argument("--stream", help="only this stream's tables"),
+@subcommand("convert", f"convert --format delta {CONFIG} --stream public-orders")
+@_tables_option
+@click.option(
+    "--format", "name", type=click.Choice(FORMATS[1:]), required=True, help="the new format"
 )
-
-
-def _convert_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", help="only this stream's tables")
-    parser.add_argument("--format", choices=FORMATS[1:], required=True, help="the new format")
-
-
-def _convert(chosen: Namespace) -> None:
+def convert_command(chosen: Chosen, stream: str | None, name: str) -> None:
+    """Convert tables to another format in place."""
     lake = Lake.of(chosen, has_run=True)
-    made = convert(lake.open_run("convert"), chosen.format, chosen.stream)
-    show(
-        chosen,
-        {"pipeline": lake.layout.pipeline, "format": chosen.format, "converted": made},
-        _converted_text,
-    )
+    made = convert(lake.open_run("convert"), name, stream)
+    report = {"pipeline": lake.layout.pipeline, "format": name, "converted": made}
+    show(chosen, report, _converted_text)
 
 
 def _converted_text(report: JSON) -> str:
@@ -100,47 +98,35 @@ def _converted_text(report: JSON) -> str:
     return f"Now {name.title()} tables: {tables}. Set `format: {name}` in the target's config."
 
 
-CONVERT = Command(
-    "convert",
-    "convert tables to another format in place",
-    (f"convert --format delta {CONFIG} --stream public-orders",),
-    _convert,
-    _convert_flags,
+@subcommand("vacuum", f"vacuum {CONFIG} --dry-run", f"vacuum {CONFIG} --older-than 30d")
+@click.option(
+    "--older-than",
+    default=DEFAULT_AGE,
+    metavar="AGE",
+    help=f"remove what was replaced longer ago than this (30m, 6h, 2d); {DEFAULT_AGE} if not given",
 )
-
-
-def _vacuum_flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--older-than",
-        default=DEFAULT_AGE,
-        metavar="AGE",
-        help=f"remove what was replaced longer ago than this (30m, 6h, 2d); {DEFAULT_AGE} if not "
-        "given",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only report what would be removed")
-
-
-def _vacuum(chosen: Namespace) -> None:
+@click.option("--dry-run", is_flag=True, help="only report what would be removed")
+def vacuum_command(chosen: Chosen, older_than: str, *, dry_run: bool) -> None:
+    """Remove what no kept version needs: replaced files, old rejected records, journals and
+    batches.
+    """
     from target_spark_lake.formats.maintenance import to_vacuum, vacuum
 
-    seconds = seconds_of(chosen.older_than)
+    seconds = seconds_of(older_than)
     if seconds is None or seconds > LONGEST_AGE.total_seconds():
         raise ConfigurationError(
-            RunCode.BAD_FLAG, f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d"
+            RunCode.BAD_FLAG, f"--older-than {older_than!r} is not an age like 30m, 6h or 7d"
         )
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
-    if chosen.dry_run:
+    if dry_run:
         found = to_vacuum(lake.storage, lake.layout, lake.store, datetime.now(UTC), age)
     else:
         run = lake.open_run("vacuum")
         found = vacuum(run, lake.store, age)
         run_id = run.run_id if found.of_the_run else None
-    show(
-        chosen,
-        _vacuum_report(lake.layout.pipeline, run_id, found, dry_run=chosen.dry_run),
-        _vacuumed_text,
-    )
+    report = _vacuum_report(lake.layout.pipeline, run_id, found, dry_run=dry_run)
+    show(chosen, report, _vacuumed_text)
 
 
 def _vacuum_report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_run: bool) -> JSON:
@@ -185,43 +171,45 @@ def _vacuumed_text(report: JSON) -> Any:
     return table_of(rows, ("what", "files", "size"), [total], right={"files", "size"})
 
 
-VACUUM = Command(
-    "vacuum",
-    "remove what no kept version needs: replaced files, old rejected records, journals and batches",
-    (f"vacuum {CONFIG} --dry-run", f"vacuum {CONFIG} --older-than 30d"),
-    _vacuum,
-    _vacuum_flags,
+@subcommand(
+    "verify",
+    f"verify {CONFIG} --tap-config tap.json",
+    f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
+    f"verify {CONFIG} --tap-config tap.json --repair",
 )
-
-
-def _verify_flags(parser: ArgumentParser) -> None:
-    add_tap_config(parser)
-    parser.add_argument(
-        "--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one"
-    )
-    parser.add_argument("--stream", help="only this stream")
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="bring what differs from the source into the lake, by a run of its own",
-    )
-
-
-def _verify(chosen: Namespace) -> int:
+@tap_config_option
+@file_option("--tap-catalog", help="catalog of the tap, if it runs with one")
+@click.option("--stream", help="only this stream")
+@click.option(
+    "--repair",
+    "repairs",
+    is_flag=True,
+    help="bring what differs from the source into the lake, by a run of its own",
+)
+def verify_command(
+    chosen: Chosen,
+    tap_config: Sequence[str],
+    tap_catalog: str | None,
+    stream: str | None,
+    *,
+    repairs: bool,
+) -> int:
+    """Compare the source with the lake, row by row, up to the saved bookmarks, and repair what
+    differs.
+    """
     # Imported here, since it loads Spark, which other commands don't need.
     from target_spark_lake.ops.verification import TapSide, repair, verify
 
-    lake = Lake.of(chosen, has_run=chosen.repair)
+    lake = Lake.of(chosen, has_run=repairs)
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
     leave_out_libraries()
     redact_logs()
-    catalog = read_config([chosen.tap_catalog], "--tap-catalog") if chosen.tap_catalog else None
-    config, from_environment = tap_config(chosen)
+    catalog = read_config([tap_catalog], "--tap-catalog") if tap_catalog else None
+    config, from_environment = read_tap_config(tap_config)
     tap = TapSide(config, catalog, from_environment)
-    if chosen.repair:
-        report = repair(
-            lake.open_run("repair"), lake.settings, lake.config, tap, stream=chosen.stream
-        )
+    if repairs:
+        run = lake.open_run("repair")
+        report = repair(run, lake.settings, lake.config, tap, stream=stream)
     else:
         report = verify(
             lake.storage,
@@ -230,7 +218,7 @@ def _verify(chosen: Namespace) -> int:
             lake.settings,
             lake.config,
             tap,
-            stream=chosen.stream,
+            stream=stream,
         )
     show(chosen, report.to_json() if chosen.json else report, _verified_table)
     return 0 if report.agrees else 1
@@ -276,17 +264,3 @@ def _repaired(report: StreamReport) -> list[str]:
             f"{left}"
         )
     return lines
-
-
-VERIFY = Command(
-    "verify",
-    "compare the source with the lake, row by row, up to the saved bookmarks, and repair what "
-    "differs",
-    (
-        f"verify {CONFIG} --tap-config tap.json",
-        f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
-        f"verify {CONFIG} --tap-config tap.json --repair",
-    ),
-    _verify,
-    _verify_flags,
-)

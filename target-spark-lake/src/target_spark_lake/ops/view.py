@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import click
 
 from singer_spark.core.messages import DELETED_AT
 from singer_spark.error_codes import RunCode
@@ -22,7 +23,7 @@ from singer_spark.store.storage import Storage
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout
-from target_spark_lake.ops.command import CONFIG, Command, Lake, show
+from target_spark_lake.ops.command import CONFIG, Chosen, Lake, show, subcommand
 from target_spark_lake.table.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.table.table_record import (
     DELTA,
@@ -275,16 +276,16 @@ class SnapshotView:
         )
 
 
-def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "stream", nargs="?", help="name of the stream; without one the streams are listed"
-    )
-    parser.add_argument("--engine", choices=ENGINES, help="SQL dialect")
+@subcommand("view", f"view {CONFIG}", f"view public-orders --engine duckdb {CONFIG}")
+@click.argument("stream", required=False)
+@click.option("--engine", type=click.Choice(ENGINES), help="SQL dialect")
+def view_command(chosen: Chosen, stream: str | None, engine: str | None) -> None:
+    """SQL for the latest row of each key of a table that keeps every version.
 
-
-def _run(chosen: Namespace) -> None:
+    STREAM is the name of the stream; without one the streams are listed.
+    """
     lake = Lake.of(chosen)
-    if chosen.stream is None:
+    if stream is None:
         tables = records_of(lake.storage, lake.layout.pipeline).values()
         show(
             chosen,
@@ -292,19 +293,10 @@ def _run(chosen: Namespace) -> None:
             "\n".join,
         )
         return
-    if chosen.engine is None:
+    if engine is None:
         raise ConfigurationError(
             RunCode.BAD_FLAG,
-            f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}",
+            f"view {stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}",
         )
-    sql = snapshot_view(lake.storage, lake.layout, lake.settings, chosen.stream, chosen.engine)
+    sql = snapshot_view(lake.storage, lake.layout, lake.settings, stream, engine)
     print(json.dumps({"sql": sql}) if chosen.json else sql)
-
-
-VIEW = Command(
-    "view",
-    "SQL for the latest row of each key of a table that keeps every version",
-    (f"view {CONFIG}", f"view public-orders --engine duckdb {CONFIG}"),
-    _run,
-    _flags,
-)
