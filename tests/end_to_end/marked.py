@@ -17,6 +17,8 @@ from typing import Any
 
 MARK = "SPARK_LAKE_TEST_MARK"
 SECONDS = 120
+# By a program of its own: Python code between fork and exec can meet the threads of a library.
+FROM_A_TERMINAL = ["env", "--default-signal=HUP,INT"]
 
 
 def until(
@@ -52,8 +54,8 @@ class Marked:
         self.temporary.mkdir(parents=True, exist_ok=True)
         pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
         variables = {**os.environ, MARK: self._mark, "TMPDIR": str(self.temporary)}
-        settings = {**pipes, "env": variables, "preexec_fn": _as_from_a_terminal, **options}
-        process = subprocess.Popen(command, **settings)
+        settings = {**pipes, "env": variables, **options}
+        process = subprocess.Popen([*FROM_A_TERMINAL, *command], **settings)
         self._started.append(process)
         return process
 
@@ -129,8 +131,3 @@ def said(errors: str, program: str) -> str:
     lines = [line for line in errors.splitlines() if line.startswith(f"{program}:")]
     assert len(lines) == 1, errors
     return lines[0]
-
-
-def _as_from_a_terminal() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)

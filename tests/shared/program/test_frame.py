@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,19 +29,15 @@ frame.run_program(main, "tap-x", if_stopped="nothing happened")
 """
 
 
-def start(body: str, **options: object) -> subprocess.Popen[str]:
+def start(body: str, *, hangup: str = "default", **options: Any) -> subprocess.Popen[str]:
     """Runs a program that has this body, and waits until it says that it has begun."""
-
-    def from_a_terminal() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITS.format(body=body)],
+        ["env", f"--{hangup}-signal=HUP", sys.executable, "-c", WAITS.format(body=body)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **{"preexec_fn": from_a_terminal, **options},
+        **options,
     )
     assert process.stderr is not None
     assert process.stderr.readline() == "begun\n"
@@ -203,10 +200,7 @@ def test_a_signal_does_not_wait_for_threads() -> None:
 
 
 def test_nohup_is_respected() -> None:
-    def by_nohup() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = start("say('begun'); sys.stdin.readline()", preexec_fn=by_nohup)
+    process = start("say('begun'); sys.stdin.readline()", hangup="ignore")
     process.send_signal(signal.SIGHUP)
     process.communicate("\n", timeout=SECONDS)
     assert process.returncode == 0
