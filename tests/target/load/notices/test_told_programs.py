@@ -71,7 +71,7 @@ def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webho
     about = subprocess.run(
         [*command(lake, hook), "--about"], capture_output=True, text=True, timeout=120, check=True
     )
-    assert "notify (array, [] if not given)" in about.stdout
+    assert "notify (array)" in about.stdout
     wrong = subprocess.run(
         command(lake, hook, format="csv"), input=b"", capture_output=True, timeout=120, check=False
     )
