@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.settings import NOT_EMPTY, setting
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
@@ -207,9 +208,16 @@ class SparkSettings:
         conf: Spark settings, which override the program's own.
     """
 
-    master: str | None = None
-    remote: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = setting(NOT_EMPTY, "Spark master; `local[*]` where not given")
+    remote: str | None = setting(
+        NOT_EMPTY, "URL of a Spark Connect server, instead of a master", secret=True
+    )
+    conf: Mapping[str, str] = setting(
+        {"type": "object"},
+        "Spark settings; they override the tap's own",
+        of=dict,
+        secret=True,
+    )
 
     @classmethod
     def of(cls, setting: Mapping[str, Any]) -> SparkSettings:

@@ -101,9 +101,8 @@ class GoogleLogin:
                     # It warns about keys from others, which might name any server; this one is the
                     # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
-                    found, _ = google.auth.load_credentials_from_dict(  # type: ignore
-                        key, scopes=SCOPES
-                    )
+                    load = google.auth.load_credentials_from_dict
+                    found, _ = load(key, scopes=SCOPES)  # type: ignore[no-untyped-call]
                     return found
             if bearer := self.bearer():
                 return Credentials(bearer)  # type: ignore[no-untyped-call]

@@ -14,6 +14,12 @@ from singer_spark.core.settings import COUNT, NOT_EMPTY, setting
 from singer_spark.engine.spark_settings import is_local
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
+_IAM = ("postgresql", "mariadb")
+# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
+_OF_THIS_MACHINE = re.compile(
+    r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SshSettings:
@@ -66,13 +72,6 @@ def ssh_problems(url: object, ssh: Mapping[str, Any], spark: Mapping[str, Any]) 
     if isinstance(url, str) and url.startswith(("jdbc:sqlite:", "jdbc:duckdb:")):
         problems.append("ssh_tunnel: the database of jdbc_url is a file of this machine")
     return problems
-
-
-_IAM = ("postgresql", "mariadb")
-# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
-_OF_THIS_MACHINE = re.compile(
-    r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))"
-)
 
 
 def database_problems(config: Mapping[str, Any]) -> list[str]:

@@ -15,8 +15,6 @@ from singer_spark.core.settings import (
     COUNT,
     JSON,
     NOT_EMPTY,
-    described,
-    object_schema,
     schema_of,
     setting,
 )
@@ -50,15 +48,7 @@ SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
 STREAM_OPTIONS = schema_of(StreamOptions)
 QUERY = schema_of(QueryStream)
 SSH_TUNNEL = schema_of(SshSettings)
-SPARK = object_schema(
-    {
-        "master": described(NOT_EMPTY, "Spark master; `local[*]` where not given"),
-        "remote": described(
-            NOT_EMPTY, "URL of a Spark Connect server, instead of a master", secret=True
-        ),
-        "conf": described(OPTIONS, "Spark settings; they override the tap's own", secret=True),
-    }
-)
+SPARK = schema_of(SparkSettings)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,17 @@ from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import dialect_of
 from tap_spark_jdbc.dialects.mask import KINDS, Kind
 
+TEXTS: JSON = {"type": "array", "items": NOT_EMPTY}
+SECONDS: JSON = {"type": "number", "minimum": 0}
+_KEY: JSON = {
+    "type": ["string", "array"],
+    "minLength": 1,
+    "items": NOT_EMPTY,
+    "minItems": 1,
+    "maxItems": 2,
+}
+LATE_ROWS = ["auto", "all", "window", "open"]
+_LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 GRAMMAR = "schema.table:column:type[:i|e][@start][!append|upsert]"
 _SIGNS = '.:@!"'
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
@@ -216,19 +227,6 @@ def _outer_words(sql: str) -> Iterator[str]:
         depth += bool(token["opens"]) - bool(token["closes"])
         if token["word"] and depth == 0:
             yield token["word"].upper()
-
-
-TEXTS: JSON = {"type": "array", "items": NOT_EMPTY}
-SECONDS: JSON = {"type": "number", "minimum": 0}
-_KEY: JSON = {
-    "type": ["string", "array"],
-    "minLength": 1,
-    "items": NOT_EMPTY,
-    "minItems": 1,
-    "maxItems": 2,
-}
-LATE_ROWS = ["auto", "all", "window", "open"]
-_LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 
 
 @dataclass(frozen=True)
