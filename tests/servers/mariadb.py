@@ -83,6 +83,7 @@ class MariaDatabase:
             autocommit=True,
             sql_mode="NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES",
             init_command="SET time_zone = '+00:00'",
+            ssl_disabled=not self.is_mysql,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from singer_spark.core.lean_imports import import_jsonschema
 from singer_spark.core.signals import loading
 from singer_spark.program.frame import run_program
 
@@ -23,7 +22,6 @@ def main() -> None:
 
 def _command() -> int:
     with loading():
-        import_jsonschema()
         from tap_spark_jdbc.command_line import run
     return run()
 

@@ -5,7 +5,7 @@ Installs the signal handlers before loading anything heavy.
 
 from __future__ import annotations
 
-from singer_spark.core.lean_imports import import_jsonschema, import_singer_sdk
+from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.core.signals import loading
 from singer_spark.program.frame import run_program
 
@@ -19,7 +19,6 @@ def main() -> None:
 
 def _command() -> int:
     with loading():
-        import_jsonschema()
         import_singer_sdk()
         from target_spark_lake.target import run
     return run()

@@ -39,7 +39,6 @@ FORMATS = (
     "ipv6",
     "hostname",
     "uri",
-    "iri",
     "no-such-format",
 )
 ONES = [

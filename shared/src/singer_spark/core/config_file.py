@@ -25,7 +25,6 @@ from singer_spark.core.config_secrets import (
     register_members,
     secret,
 )
-from singer_spark.core.lean_imports import import_jsonschema
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, redact, register_secret
 
@@ -326,7 +325,6 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """Every setting that is unknown, missing, or violates the schema."""
-    import_jsonschema()
     from jsonschema import Draft7Validator
 
     errors = sorted(

@@ -1,14 +1,10 @@
-"""Imports of singer-sdk and jsonschema that leave out what hardly any run needs and what takes half
-of a program's start.
+"""Imports of singer-sdk that leave out what hardly any run needs and what takes a third of its
+time.
 
 The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web,
 joblib for a drain that our target does by itself, and universal-pathlib, with all of fsspec, for a
 test of its own kind of batch. Code that uses them gets the real ones. That saves a third of the
 import of either program, 0.3 s of CPU time (`-X importtime` shows it).
-
-With its formats installed, jsonschema builds a grammar of IRIs and loads a calendar for durations
-whenever it is imported. Durations are not a format of Draft 7, and IRIs are checked by the target
-itself.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ WEB_STREAMS = {
     "singer_sdk.streams.graphql": "GraphQLStream",
 }
 JOBLIB = ("Parallel", "delayed", "parallel_config")
-# Of jsonschema's formats.
-SLOW = ("rfc3987_syntax", "isoduration")
 
 
 def import_singer_sdk() -> None:
@@ -81,21 +75,3 @@ def _module(name: str, content: Mapping[str, Any]) -> ModuleType:
 def _later(module: str, name: str) -> Callable[..., Any]:
     """A function or class of a module that is imported when it is called."""
     return lambda *arguments, **options: getattr(import_module(module), name)(*arguments, **options)
-
-
-def import_jsonschema() -> None:
-    """Import jsonschema without two libraries that hardly any schema needs.
-
-    Call this in the main thread before anything else imports jsonschema; otherwise it does nothing.
-    """
-    if "jsonschema" in sys.modules:
-        return
-    modules: dict[str, Any] = sys.modules
-    hidden = [name for name in SLOW if name not in modules]
-    # None makes an import fail like that of a missing module, which jsonschema expects.
-    modules.update(dict.fromkeys(hidden))
-    try:
-        import_module("jsonschema")
-    finally:
-        for name in hidden:
-            del modules[name]
