@@ -34,9 +34,6 @@ def session(folder: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", shlex.join(short_lived()))
         .config("spark.sql.shuffle.partitions", "1")
-        # For a handful of rows a compiled plan costs more than it saves.
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.session.timeZone", "UTC")
         .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
         .config(f"{catalog}.type", "jdbc")

@@ -194,8 +194,8 @@ def by_duckdb(
             )
 
 
-# Spark's conditions on each type at its rims, with values that are in no file. Each is a scan that
-# takes most of a second.
+# Spark's conditions on each type at its rims, with values that are in no file. Each is a scan of its
+# own.
 IN_SPARK = {
     "double": [
         *("= double('NaN')", "< double('NaN')", "= double('Infinity')", "> double('Infinity')"),
