@@ -194,8 +194,7 @@ def by_duckdb(
             )
 
 
-# Spark's conditions on each type at its rims, with values that are in no file. Each is a scan of its
-# own.
+# Spark's conditions on each type at its rims, with values that are in no file.
 IN_SPARK = {
     "double": [
         *("= double('NaN')", "< double('NaN')", "= double('Infinity')", "> double('Infinity')"),
