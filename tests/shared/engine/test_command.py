@@ -313,6 +313,9 @@ def test_session_rehearsal_reads_and_writes(
     """What a session does for its archive works, here without the archive."""
     session = SimpleNamespace(read=spark.read, stop=lambda: None)
     monkeypatch.setattr(class_rehearsal, "get_session", lambda _: session)
+    log = str(tmp_path / "derby.log")
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.setProperty("derby.stream.error.file", log)
     class_rehearsal._in_session("jdbc:derby:memory:rehearsal;create=true", tmp_path)
     rows = pq.read_table(tmp_path / "parquet")
     assert rows.column_names[:5] == ["A", "B", "C", "D", "at"]
