@@ -11,7 +11,7 @@ from unittest.mock import patch
 from urllib.parse import quote, quote_plus, unquote
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from singer_spark import errors
@@ -128,6 +128,7 @@ def filled(value: Any, secret: str) -> Any:
 
 
 @pytest.mark.parametrize("config", NAMED, ids=json.dumps)
+@settings(max_examples=40)
 @given(secret=SECRETS)
 def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
     with known_alone():
@@ -143,6 +144,7 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
 
 
 @pytest.mark.parametrize("url", IN_URLS)
+@settings(max_examples=40)
 @given(secret=PLAIN)
 def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
     """Neither as it is written there nor decoded."""

@@ -9,11 +9,13 @@ import re
 import subprocess
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from singer_spark.engine import class_archive
+from singer_spark.engine import class_archive, class_rehearsal
 from singer_spark.engine.class_archive import (
     ROWS,
     SESSION,
@@ -26,6 +28,9 @@ from singer_spark.engine.java import find_java_home
 from singer_spark.engine.session import command_for
 from singer_spark.engine.spark_settings import SparkOptions
 from singer_spark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CONF = {
     "spark.master": "local[2]",
@@ -290,15 +295,31 @@ def test_drivers_log_nothing_whatever_the_level() -> None:
 @pytest.mark.slow
 def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real JVM writes the archive at its end, whatever it says meanwhile, and the next one is
-    started from it.
+    started from it. An archive that is there already is kept.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(class_archive.VARIABLE, raising=False)
+    kept = make_archive(find_java_home(), SESSION)
     rows, session = class_archive.build()
     assert rows.is_relative_to(tmp_path)
-    assert 50 << 20 < rows.stat().st_size < session.stat().st_size * 2 / 3
-    for does, archive in ((ROWS, rows), (SESSION, session)):
-        assert any(str(archive) in option for option in java_options(find_java_home(), does))
+    assert rows.stat().st_size > 50 << 20
+    assert session.read_text() == kept.read_text() == "classes"
+    assert any(str(rows) in option for option in java_options(find_java_home(), ROWS))
+
+
+def test_session_rehearsal_reads_and_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a session does for its archive works, here without the archive."""
+    session = SimpleNamespace(read=spark.read, stop=lambda: None)
+    monkeypatch.setattr(class_rehearsal, "get_session", lambda _: session)
+    log = str(tmp_path / "derby.log")
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.setProperty("derby.stream.error.file", log)
+    class_rehearsal._in_session("jdbc:derby:memory:rehearsal;create=true", tmp_path)
+    rows = pq.read_table(tmp_path / "parquet")
+    assert rows.column_names[:5] == ["A", "B", "C", "D", "at"]
+    assert "SYSTABLES" in rows["B"].to_pylist()
 
 
 def test_archive_that_takes_too_long_is_tried_once(

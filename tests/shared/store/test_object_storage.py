@@ -197,7 +197,7 @@ def test_busy_store_is_asked_for_minutes(
         (lambda: storage.delete("lock"), None),
         (lambda: storage.size("lock"), None),
     ):
-        proxy.fail(fault, times=30)
+        proxy.fail(fault, times=8)
         assert request() == expected
         proxy.fail(None)
 

@@ -194,49 +194,43 @@ def by_duckdb(
             )
 
 
-# Spark's literals of each type, with those that are in no file.
+# Spark's conditions on each type at its rims, with values that are in no file.
 IN_SPARK = {
-    "double": ["double('NaN')", "double('Infinity')", "1.5D", "0D", "-0D", "2D"],
-    "boolean": ["true", "false"],
+    "double": [
+        *("= double('NaN')", "< double('NaN')", "= double('Infinity')", "> double('Infinity')"),
+        *("> 1.5D", "< 2D", "= 0D", "= -0D", "> -0D", "IS NULL", "IS NOT NULL"),
+    ],
+    "boolean": ["= true", "= false", "IS NULL", "IS NOT NULL"],
     "text": [
-        repr(PASSAGE + "éb"),
-        repr("a" * 256),
-        repr("z" * 256),
-        repr("x" * 5000),
-        "repeat('\U0010ffff', 300)",
+        *(f"{name} {PASSAGE + 'éb'!r}" for name in ("=", "<", ">")),
+        *(f"= {'a' * 256!r}", f"> {'z' * 256!r}", f"= {'x' * 5000!r}"),
+        "= repeat('\U0010ffff', 300)",
     ],
     "decimal": [
-        f"CAST('{each}' AS DECIMAL(38,10))"
-        for each in ("0.0000000001", "1234567890123456", "0.123456789")
+        f"{condition} AS DECIMAL(38,10))"
+        for condition in (
+            *("= CAST('0.0000000001'", "< CAST('0.0000000001'", "= CAST('0.123456789'"),
+            *("= CAST('1234567890123456'", "> CAST('1234567890123456'"),
+        )
     ],
-    "instant": ["TIMESTAMP '2026-02-03 04:05:06.000001Z'"],
+    "instant": [f"{name} TIMESTAMP '2026-02-03 04:05:06.000001Z'" for name in ("=", ">")],
 }
-NULLS = ["v IS NULL", "v IS NOT NULL"]
 
 
 def test_delta_filters_in_spark(lake: DeltaLake) -> None:
     """A filter on a Delta table finds in Spark the rows that it finds in the files."""
-
-    def conditions(stream: str) -> list[str]:
-        return [
-            f"v {name} {literal}" for literal in IN_SPARK[stream] for name in ("=", "<", ">")
-        ] + NULLS
-
     folder, statements = lake.folder / "raw", []
-    for stream in IN_SPARK:
+    for stream, conditions in IN_SPARK.items():
         # Each condition by a scan of its own, which the log's statistics narrow; the files are read
         # once, and whole.
         statements.append(
             " UNION ALL ".join(
                 f"SELECT {number} AS n, count(*) AS rows FROM delta.`{folder / stream}` WHERE "
-                f"{condition}"
-                for number, condition in enumerate(conditions(stream))
+                f"v {condition}"
+                for number, condition in enumerate(conditions)
             )
         )
-        counts = (
-            f"count_if({condition}) AS n{number}"
-            for number, condition in enumerate(conditions(stream))
-        )
+        counts = (f"count_if(v {each}) AS n{number}" for number, each in enumerate(conditions))
         statements.append(f"SELECT {', '.join(counts)} FROM parquet.`{folder / stream}`")
     found = rows_by_spark("target.spark_delta", statements)
     for by_log, by_files in zip(found[::2], found[1::2], strict=True):

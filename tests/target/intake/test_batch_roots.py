@@ -185,6 +185,17 @@ def test_invalid_batch_root_is_a_config_error(root: str) -> None:
         TargetSettings.from_config({"bucket": "b", "pipeline": "p", "batch_roots": [root]})
 
 
+@pytest.fixture(scope="module")
+def buckets(s3: Any) -> tuple[str, str]:
+    """One with a lake in it, and another one, with lines at the roots and secrets beside them."""
+    bucket, other = s3.new_bucket(), s3.new_bucket()
+    for place in (f"{bucket}/lake", f"{other}/a"):
+        s3.filesystem().pipe(f"{place}/x.jsonl", LINE)
+    for place in (bucket, f"{bucket}/lake-more", other, f"{other}/ab"):
+        s3.filesystem().pipe(f"{place}/x.jsonl", SECRET.encode())
+    return bucket, other
+
+
 @pytest.mark.parametrize(
     ("roots", "url", "error"),
     [
@@ -205,30 +216,28 @@ def test_invalid_batch_root_is_a_config_error(root: str) -> None:
     ],
 )
 def test_of_a_bucket_only_keys_below_the_roots_count(
-    s3: Any, tmp_path: Path, roots: list[str] | None, url: str, error: str | None
+    s3: Any,
+    buckets: tuple[str, str],
+    tmp_path: Path,
+    roots: list[str] | None,
+    url: str,
+    error: str | None,
 ) -> None:
-    bucket, other = s3.new_bucket(), s3.new_bucket()
+    bucket, other = buckets
     names = {"bucket": bucket, "other": other, "plain": bucket[5:], "plain_other": other[5:]}
     files, lake = s3.filesystem(), Lake(tmp_path)
-    for key in (
-        f"{bucket}/x.jsonl",
-        f"{bucket}/lake-more/x.jsonl",
-        f"{other}/x.jsonl",
-        f"{other}/ab/x.jsonl",
-    ):
-        files.pipe(key, SECRET.encode())
-    for key in (f"{bucket}/lake/x.jsonl", f"{other}/a/x.jsonl"):
-        files.pipe(key, LINE)
     settings: JSON = {"bucket": f"{bucket}/lake", "storage_options": s3.storage_options}
     if roots is not None:
         settings["batch_roots"] = [root.format(**names) for root in roots]
+    written, journals = f"{bucket}/lake/raw/s/*.parquet", f"{bucket}/lake/.dataspoc/runs/test/*"
+    before = {*files.glob(written), *files.glob(journals)}
     if error is None:
         lake.load(S, naming(url.format(**names)), state(s=1), **settings)
-        assert files.glob(f"{bucket}/lake/raw/s/*.parquet")
+        assert set(files.glob(written)) - before
         return
     with pytest.raises(ProtocolError, match=rf"LAKE-013 .*{error}") as told:
         lake.load(S, naming(url.format(**names)), state(s=1), **settings)
-    (journal,) = files.glob(f"{bucket}/lake/.dataspoc/runs/test/*.json")
+    (journal,) = set(files.glob(journals)) - before
     assert "refused" in files.cat(journal).decode()
     assert SECRET not in str(told.value) + files.cat(journal).decode()
 

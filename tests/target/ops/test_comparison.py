@@ -73,7 +73,7 @@ def found(
 @pytest.mark.parametrize("versions", [False, True])
 @pytest.mark.parametrize("keys", [("id",), ("id", "v"), ()])
 @given(ours=ROWS, theirs=ROWS)
-@settings(max_examples=25, suppress_health_check=[*HealthCheck], deadline=None)
+@settings(max_examples=10, suppress_health_check=[*HealthCheck], deadline=None)
 def test_files_make_no_difference(
     tmp_path: Path, keys: tuple[str, ...], versions: bool, ours: list[Any], theirs: list[Any]
 ) -> None:
@@ -86,7 +86,7 @@ def test_files_make_no_difference(
 
 
 @given(ours=ROWS, theirs=ROWS)
-@settings(max_examples=60, suppress_health_check=[*HealthCheck], deadline=None)
+@settings(max_examples=30, suppress_health_check=[*HealthCheck], deadline=None)
 def test_only_keys_of_firm_rows_differ(tmp_path: Path, ours: list[Any], theirs: list[Any]) -> None:
     by_key, _ = found(tmp_path, ("id",), False, ours, theirs)
     living = [(id, v) for id, v, marked in theirs if not marked]

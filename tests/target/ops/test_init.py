@@ -165,6 +165,8 @@ def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> 
         "lake",
         "--pipeline",
         "shop",
+        "--user",  # whose password is not known: the connection is not tried
+        "me",
         "--force",
     ]
     for more, batches in (([], {"encoding": {"format": "parquet"}}), (["--records"], None)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from singer_spark.core.lake_type import (
@@ -112,6 +112,7 @@ def evolved(
         return None
 
 
+@settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(NUMBERS, NUMBERS), st.tuples(TABLES, TABLES)))
 def test_evolved_columns_hold_both_and_are_stable(
     both: tuple[Struct, Struct],
@@ -129,6 +130,7 @@ def test_evolved_columns_hold_both_and_are_stable(
     assert bool(evolution.changes) == (columns != table)
 
 
+@settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(NUMBERS, NUMBERS), st.tuples(TABLES, TABLES)))
 def test_whichever_schema_comes_first_the_types_are_the_same(both: tuple[Struct, Struct]) -> None:
     one, other = (evolved(*pair) for pair in (both, both[::-1]))
@@ -168,6 +170,7 @@ def test_three_types_join_to_one_in_whatever_order(
         assert left == right
 
 
+@settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(TABLES, TABLES)))
 def test_freeze_lets_nothing_through_that_would_change_the_table(
     both: tuple[Struct, Struct],
@@ -181,6 +184,7 @@ def test_freeze_lets_nothing_through_that_would_change_the_table(
         assert set(table.types) == set(incoming.types)
 
 
+@settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(TABLES, TABLES)))
 def test_discard_leaves_out_what_is_new_and_nothing_else(both: tuple[Struct, Struct]) -> None:
     table, incoming = both

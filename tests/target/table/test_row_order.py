@@ -177,7 +177,7 @@ SIZES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     sizes=SIZES,
     targets=st.lists(st.sampled_from([4, 8, 30]), min_size=1, max_size=4),

@@ -118,7 +118,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     files=st.lists(
         st.tuples(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=4), OPTIONS),

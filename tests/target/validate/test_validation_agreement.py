@@ -287,7 +287,7 @@ def arrow_takes(schema: JSON, *texts: str) -> bool:
     return True
 
 
-@settings(max_examples=600, **QUICK)
+@settings(max_examples=300, **QUICK)
 @given(st.sampled_from(ONES), VALUES)
 def test_our_validator_and_jsonschema_agree_about_every_keyword(one: JSON, value: str) -> None:
     schema, text = stream_of({"v": one}), f'{{"v": {value}}}'
@@ -299,7 +299,7 @@ DECIDED = [one for one in ONES if record_check(stream_of({"v": one}), []) is not
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, **QUICK)
+@settings(max_examples=500, **QUICK)
 @given(st.sampled_from(DECIDED), VALUES)
 def test_arrow_accepts_only_what_jsonschema_accepts(one: JSON, value: str) -> None:
     """Whatever Arrow accepts, jsonschema accepts too."""
@@ -343,7 +343,7 @@ WHOLE = [
 ]
 
 
-@settings(max_examples=200, **QUICK)
+@settings(max_examples=100, **QUICK)
 @given(st.sampled_from(WHOLE), MEMBERS)
 def test_all_agree_about_the_keywords_of_a_whole_record(
     schema: JSON, members: dict[str, str]

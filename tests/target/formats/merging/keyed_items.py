@@ -23,8 +23,9 @@ def lake(spark, tmp_path, request) -> Lake:
 
 LAKES = {"parquet": Lake, "delta": DeltaLake, "iceberg": IcebergLake}
 
-# What a log of files is to a merge, one of the two says for both.
-files_and_a_log = pytest.mark.parametrize("lake", ["parquet", "iceberg"], indirect=True)
+# What a log of files is to a merge, Iceberg says for Delta, too.
+LOGS = ("parquet", "iceberg")
+files_and_a_log = pytest.mark.parametrize("lake", LOGS, indirect=True)
 
 
 def items(method: str = "upsert", *, cursor: bool = True, **annotations: Any) -> dict:

@@ -7,15 +7,28 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import ProtocolError
-from target.formats.merging.keyed_items import DELETED, activate, files_and_a_log, item, items, lake
+from target.formats.merging.keyed_items import DELETED, LOGS, activate, item, items, lake
 from target.loading import Lake, record, state
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 __all__ = ["lake"]
 
+LOCAL = ("local", "local in pieces")
 
-@pytest.mark.parametrize("hard", [True, False])
+
+def removed_and_marked(*, in_spark: str) -> pytest.MarkDecorator:
+    """Both ways in this process, one of them in Spark: the engines decide by the same function."""
+    cases = [(engine, hard) for engine in LOCAL for hard in (True, False)]
+    cases.append(("spark in pieces", in_spark == "removed"))
+    return pytest.mark.parametrize(("engine", "hard"), cases, indirect=["engine"])
+
+
+# What ends before a merge, or has none.
+without_merge = pytest.mark.parametrize("engine", ["local"], indirect=True)
+
+
+@removed_and_marked(in_spark="removed")
 def test_deleted_row_is_restored_by_a_later_record(lake: Lake, hard: bool) -> None:
     """A deleted record is removed or marked, and a later one restores it."""
     lake.load(items(), *(item(n, 1, f"row {n}") for n in range(4)), hard_delete=hard)
@@ -52,7 +65,7 @@ def test_deletes_within_one_run_obey_the_cursor_and_the_order(lake: Lake) -> Non
     ]
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@removed_and_marked(in_spark="marked")
 def test_rows_below_activated_version_are_deleted(lake: Lake, hard: bool) -> None:
     """Rows below the activated version, or without a version, are deleted."""
 
@@ -93,7 +106,7 @@ def test_a_run_without_versions_changes_rows_that_came_with_one(lake: Lake) -> N
     assert lake.rows("s", "name, _sdc_table_version") == [("b", None)]
 
 
-@pytest.mark.parametrize("hard", [True, False])
+@removed_and_marked(in_spark="marked")
 def test_deletes_and_versions_work_without_metadata(lake: Lake, hard: bool) -> None:
     """Deletes and versions work the same without metadata columns."""
 
@@ -113,7 +126,11 @@ def test_deletes_and_versions_work_without_metadata(lake: Lake, hard: bool) -> N
     )
 
 
-@files_and_a_log
+@pytest.mark.parametrize(
+    ("engine", "lake"),
+    [*((each, kind) for each in LOCAL for kind in LOGS), ("spark in pieces", "iceberg")],
+    indirect=True,
+)
 def test_only_a_full_run_deletes_stale_rows(lake: Lake) -> None:
     """A full run deletes the rows it did not see; a delta deletes none."""
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
@@ -137,6 +154,7 @@ def test_only_a_full_run_deletes_stale_rows(lake: Lake) -> None:
     assert lake.types("s")["name"] == "VARCHAR"
 
 
+@without_merge
 def test_a_failed_or_cut_off_full_run_removes_nothing(lake: Lake) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     lake.load(full, item(1, 1, "a"), item(2, 1, "a"))
@@ -146,6 +164,7 @@ def test_a_failed_or_cut_off_full_run_removes_nothing(lake: Lake) -> None:
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "a")]
 
 
+@without_merge
 def test_deletes_do_nothing_where_every_version_is_kept(lake: Lake) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), activate(5), hard_delete=True)
     lake.load(
@@ -157,6 +176,7 @@ def test_deletes_do_nothing_where_every_version_is_kept(lake: Lake) -> None:
     assert len(lake.rows("s")) == 2
 
 
+@without_merge
 def test_a_message_that_activates_no_version_is_refused(lake: Lake) -> None:
     with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load(items(), {"type": "ACTIVATE_VERSION", "stream": "s"})

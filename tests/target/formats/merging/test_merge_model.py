@@ -62,16 +62,27 @@ def found(lake: Lake) -> dict[Key, Row]:
     return held
 
 
+RUNS = [
+    (1, "upsert", Rules(hard=True, has_cursor=True), False),
+    (2, "upsert", Rules(hard=False, has_cursor=True), True),
+    (3, "append-dedup", Rules(hard=False, has_cursor=False), False),
+    (4, "overwrite-delete-stale", Rules(hard=True, has_cursor=True, stale=True), True),
+    (5, "append-dedup", Rules(hard=False, has_cursor=True), True),
+    (6, "overwrite-delete-stale", Rules(hard=True, has_cursor=False, stale=True), False),
+]
+# In Spark, each method, format, rule and way to divide the work occurs in one of four.
+IN_SPARK = {1: "spark", 2: "spark in pieces", 5: "spark in pieces", 6: "spark in pieces"}
+
+
 @pytest.mark.parametrize(
-    ("seed", "method", "rules", "versions"),
+    ("engine", "seed", "method", "rules", "versions"),
     [
-        (1, "upsert", Rules(hard=True, has_cursor=True), False),
-        (2, "upsert", Rules(hard=False, has_cursor=True), True),
-        (3, "append-dedup", Rules(hard=False, has_cursor=False), False),
-        (4, "overwrite-delete-stale", Rules(hard=True, has_cursor=True, stale=True), True),
-        (5, "append-dedup", Rules(hard=False, has_cursor=True), True),
-        (6, "overwrite-delete-stale", Rules(hard=True, has_cursor=False, stale=True), False),
+        (engine, *run)
+        for run in RUNS
+        for engine in ("local", "local in pieces", IN_SPARK.get(run[0]))
+        if engine
     ],
+    indirect=["engine"],
 )
 def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
     spark: object, tmp_path: Path, seed: int, method: str, rules: Rules, versions: bool

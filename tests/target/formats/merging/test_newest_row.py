@@ -12,9 +12,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 __all__ = ["lake"]
 
 
-def test_late_committed_row_wins_over_earlier_rows(
-    lake: Lake,
-) -> None:
+def test_late_committed_row_wins_over_earlier_rows(lake: Lake) -> None:
     """Its database holds no newer one, whatever the cursors say; what comes after it is compared as
     usual.
     """
@@ -38,9 +36,7 @@ def test_late_committed_row_wins_over_earlier_rows(
     ]
 
 
-def test_greatest_cursor_wins_then_last_received(
-    lake: Lake,
-) -> None:
+def test_greatest_cursor_wins_then_last_received(lake: Lake) -> None:
     """By every method, because there is one conflict; the test against a dict shows which method
     keeps what.
     """
@@ -64,9 +60,7 @@ def test_greatest_cursor_wins_then_last_received(
     assert lake.rows("s", "id, name") == [(1, "b"), (2, "again"), (3, "at last"), (4, "h")]
 
 
-def test_last_received_wins_without_a_cursor(
-    lake: Lake,
-) -> None:
+def test_last_received_wins_without_a_cursor(lake: Lake) -> None:
     """Without a cursor the last received row wins; an option can name a cursor."""
     lake.load(items(cursor=False), item(1, 9, "a"), item(1, 1, "b"))
     lake.load(items(cursor=False), item(1, 0, "c"))
@@ -75,8 +69,12 @@ def test_last_received_wins_without_a_cursor(
     assert lake.rows("s", "id, name") == [(1, "c")]
 
 
+@pytest.mark.parametrize("engine", ["local", "local in pieces"], indirect=True)
 def test_last_received_wins_for_source_ordered_cursor(lake: Lake) -> None:
-    """Where only the source can compare cursors, the last received row wins."""
+    """Where only the source can compare cursors, the last received row wins.
+
+    The engines then see no cursor at all.
+    """
     source = items(**{"x-cursor-order": "source"})
     lake.load(items(), item(1, 9, "a"))
     lake.load(source, item(1, 5, "b"), item(1, 3, "c"))

@@ -106,10 +106,9 @@ def test_untouched_row_groups_stay_in_their_folder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [300_000, 1_500_000])
-def test_memory_does_not_grow_with_the_row_groups_of_a_file(rows: int, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_row_groups_of_a_file(tmp_path: Path) -> None:
     """A file of one row group, as other writers make them, is rewritten in pieces."""
-    lake = Lake(tmp_path / "lake")
+    lake, rows = Lake(tmp_path / "lake"), 1_500_000
     load(lake, range(10), "first")
     [path] = files(lake)
     ids = pa.array(range(rows), pa.int64())
@@ -130,4 +129,4 @@ def test_memory_does_not_grow_with_the_row_groups_of_a_file(rows: int, tmp_path:
         "s", "count(*), count(DISTINCT id), count(*) FILTER (note LIKE 'second%')"
     ) == [(rows, rows, 10)]
     assert 0 < pool.max_memory() < 200_000_000
-    assert rows < 1_000_000 or size > 300_000_000
+    assert size > 300_000_000

@@ -61,7 +61,7 @@ def look(file: io.BytesIO, *keys: str) -> StagedKeys:
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_a_file_that_shares_a_key_is_always_found(
     kind: str, few: bool, data: st.DataObject
@@ -149,7 +149,7 @@ def test_a_name_with_a_point_is_no_member_of_a_struct() -> None:
 KEY = st.tuples(st.integers(0, 5), st.sampled_from(["", "a", "b", "é"]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(parts=st.lists(st.lists(KEY, max_size=8), min_size=1, max_size=3), in_order=st.booleans())
 def test_many_keys_are_distinct_only_if_they_ascend(
     parts: list[list[tuple[int, str]]], in_order: bool
