@@ -97,8 +97,8 @@ def schemas(run):
 
 
 def test_many_are_one_statement(shop, statements) -> None:
-    """A run without news asks as many statements for twelve tables as for three, and reads no row of
-    them.
+    """A run without news asks as many statements for twelve tables as for three, and reads none of
+    their rows.
     """
     counts = []
     for tables in (3, 12):
