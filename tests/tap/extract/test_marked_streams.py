@@ -174,12 +174,17 @@ def test_changed_stream_is_asked_together_later(shop, statements) -> None:
     assert "read" not in statements
 
 
-@pytest.mark.parametrize("how", [{"engine": "spark"}, {"reader": "arrow"}])
+@pytest.mark.parametrize(
+    ("shop", "how"),
+    [
+        *[(server, {"engine": "spark"}) for server in ("sqlite", "mariadb", "mysql")],
+        *[(server, {"reader": "arrow"}) for server in ("mariadb", "mysql")],
+    ],
+    indirect=["shop"],
+)
 def test_marks_are_the_same_whoever_reads(shop, statements, how) -> None:
     """Rows read by Spark's tasks or by ConnectorX have the marks that the database sums up."""
     tap, _ = shop(2, **how)
-    if how.get("reader") == "arrow" and tap.config["jdbc_url"].startswith("jdbc:sqlite"):
-        pytest.skip("SQLite has no columnar driver")
     state = tap.run_here().succeeded().final_state
     tap.config = {name: value for name, value in tap.config.items() if name not in how}
     statements.clear()
@@ -188,6 +193,7 @@ def test_marks_are_the_same_whoever_reads(shop, statements, how) -> None:
     assert "read" not in statements
 
 
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
 def test_masked_stream_has_no_sum(shop) -> None:
     """The state holds no sum of rows of which a value is masked, and such a stream is still read
     right.

@@ -89,15 +89,6 @@ def query(database: MariaDatabase, sql: str, batch_rows: int = 1000, **changes: 
     return RowQuery(replace(found, **changes), (), sql, batch_rows)
 
 
-def test_both_readers_send_the_same_records(
-    shop: MariaDatabase, only_here: None, monkeypatch: Any
-) -> None:
-    by_arrow = records(run(shop).succeeded())
-    monkeypatch.undo()
-    assert by_arrow == records(run(shop, reader="jdbc").succeeded())
-    assert len(by_arrow) == 51
-
-
 @pytest.mark.parametrize(
     ("readers", "batches"), [(("arrow", "jdbc"), False), (("jdbc", "arrow"), True)]
 )
@@ -617,13 +608,3 @@ def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
     ):
         list(batches)
     assert {len(each["note"]) for each in records(run(shop).succeeded())} == {100_000}
-
-
-def test_masks_are_those_of_jdbc(
-    shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: JSON = {"*": {"mask": {"note": "hash", "price": "null"}}}
-    secret: JSON = {"stream_options": options, "mask_key": "k" * 32}
-    by_arrow = records(run(shop, **secret).succeeded())
-    monkeypatch.undo()
-    assert by_arrow == records(run(shop, **secret, reader="jdbc").succeeded())
