@@ -190,7 +190,11 @@ def test_lake_is_the_source(
         assert lake.places == sorted(lake.places)
 
 
-@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize(
+    ("server", "locks"),
+    [("mariadb", True), ("mariadb", False), ("mysql", False)],
+    indirect=["server"],
+)
 def test_first_load_beside_writers(server: MariaDB, tmp_path: Path, locks: bool) -> None:
     """Over several connections at one place, or over one without the right to lock: each change
     comes once.
