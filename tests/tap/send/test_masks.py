@@ -107,7 +107,7 @@ def test_both_readers_mask_the_same_in_lines_and_in_batches(
                 for number, row in enumerate(rows):
                     cursor.execute(f"insert into t values ({number}, {number % 3}, {values})", row)
             shown = {row[0]: row for row in _texts(connection)}
-            # Each reader makes lines of two of the three, or batches.
+            # Over the three, each reader makes every mask, and so do lines and batches.
             for place, reader in zip(
                 (None, tmp_path / "batches"), READERS[first % 2 :], strict=False
             ):
