@@ -243,7 +243,7 @@ def postgresql() -> Iterator[PostgreSQL]:
         yield PostgreSQL(**facts)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def older_postgresql() -> Iterator[PostgreSQL]:
     """The PostgreSQL of the system's packages; if it is not installed, its tests are skipped, and
     in CI they fail.

@@ -102,9 +102,9 @@ class Sent:
         places = [place for place, each in enumerate(self.messages) if each["type"] == "STATE"]
         return Sent(self.messages[: places[number] + 1])
 
-    def deaths(self) -> Iterator[tuple[int, Sent]]:
-        """The run as it is after each of its STATEs."""
-        for number in range(len(self.states)):
+    def deaths(self, one_of: int = 1) -> Iterator[tuple[int, Sent]]:
+        """The run as it is after each of its STATEs, or after one of so many."""
+        for number in range(0, len(self.states), one_of):
             yield number, self.until(number)
 
 

@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from servers.processes import command_lines
+from tap_spark_jdbc.command_line import command
+from target_spark_lake.target import TargetSparkLake
 
 pytestmark = pytest.mark.slow
 
-BIN = Path(sys.executable).parent
 TABLE = (
     "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
 )
@@ -26,58 +28,85 @@ MANY = """
 """
 
 
-def imports_of(arguments):
-    """Which modules a run of the command has loaded at its end."""
-    program = (
-        "import sys, atexit; sys.argv[0] = 'tap-spark-jdbc';"
-        "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr));"
-        "from tap_spark_jdbc.__main__ import main; main()"
-    )
+# Forks of one process that has loaded the command: each start takes most of a second.
+FORKS = """
+import atexit, json, os, sys
+import tap_spark_jdbc.command_line
+from tap_spark_jdbc.__main__ import main
+for flags in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        atexit.register(lambda: print("loaded:", "pyspark" in sys.modules, file=sys.stderr))
+        sys.argv = ["tap-spark-jdbc", *flags]
+        main()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("ended:", code, file=sys.stderr, flush=True)
+    print("ended", flush=True)
+"""
+
+
+def without_spark(*runs):
+    """Runs the command with each of these flags, none of which loads Spark: for each its standard
+    output, the lines of its standard error that are the tap's, and its exit code.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FORKS, json.dumps(runs)], capture_output=True, text=True, timeout=60
     )
-    return done, done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 0, done.stderr
+    found = []
+    for output, errors in zip(
+        done.stdout.split("ended\n"), re.split(r"(?<=ended: \d)\n", done.stderr), strict=True
+    ):
+        if errors:
+            *lines, loaded, code = errors.splitlines()
+            assert loaded == "loaded: False", errors
+            told = [line for line in lines if line.startswith("tap-spark-jdbc: ")]
+            found.append((output, told, int(code.removeprefix("ended: "))))
+    assert len(found) == len(runs)
+    return found
 
 
-@pytest.mark.parametrize(
-    "flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]]
-)
-def test_what_needs_no_database_starts_no_spark(flags):
-    done, loaded = imports_of(flags)
-
-    assert (done.returncode, loaded) == (0, "False")
-    assert "tap-spark-jdbc" in done.stdout
+def test_what_needs_no_database_starts_no_spark():
+    flags = ["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]
+    for output, _, code in without_spark(*flags):
+        assert code == 0
+        assert "tap-spark-jdbc" in output
 
 
-@pytest.mark.parametrize("lines", [True, False])
-def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path, lines):
+def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path):
     files = {
         "encoding": {"format": "parquet"},
         "storage": {"root": (tmp_path / "batches").as_uri()},
     }
-    tap, _ = postgres(TABLE, **({} if lines else {"batch_config": files}))
-    done, loaded = imports_of(tap.command()[1:])
-    assert (done.returncode, loaded) == (0, "False")
-    kinds = Counter(json.loads(line)["type"] for line in done.stdout.splitlines())
-    assert kinds["RECORD" if lines else "BATCH"] == (2 if lines else 1)
+    tap, _ = postgres(TABLE)
+    runs = []
+    for name, settings in (("lines", {}), ("batches", {"batch_config": files})):
+        config = tmp_path / f"{name}.json"
+        config.write_text(json.dumps({**tap.config, **settings}))
+        runs.append(["--config", str(config)])
+    for (output, _, code), kind, count in zip(
+        without_spark(*runs), ("RECORD", "BATCH"), (2, 1), strict=True
+    ):
+        assert code == 0
+        assert Counter(json.loads(line)["type"] for line in output.splitlines())[kind] == count
 
 
 def test_help_and_about_describe_the_program() -> None:
     """Help has an example, and about says what each setting is for."""
-    for program in ("tap-spark-jdbc", "target-spark-lake"):
-        shown = {flag: _output(program, flag) for flag in ("--help", "--about", "--version")}
+    for program, run in (
+        ("tap-spark-jdbc", command),
+        ("target-spark-lake", TargetSparkLake.get_singer_command()),
+    ):
+        shown = {
+            flag: CliRunner().invoke(run, [flag], prog_name=program).output
+            for flag in ("--help", "--about", "--version")
+        }
         assert "Example: tap-spark-jdbc --config tap.json" in " ".join(shown["--help"].split())
         # The description is below each setting, indented by two columns.
         settings = re.findall(r"^  (\w+) \(.+\)\n      (\S.*)$", shown["--about"], re.MULTILINE)
         assert len(settings) > 20
         assert len(settings) == len(re.findall(r"^  \w+ \(", shown["--about"], re.MULTILINE))
         assert shown["--version"].startswith(f"{program} v")
-
-
-def _output(program: str, flag: str) -> str:
-    return subprocess.run(
-        [BIN / program, flag], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
 
 
 BAD_CONFIGS_AND_STATES = [
@@ -100,7 +129,6 @@ BAD_CONFIGS_AND_STATES = [
 
 
 def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
-    """Forks of one process that has loaded the command: each start takes most of a second."""
     runs = []
     for number, (config, state, _) in enumerate(BAD_CONFIGS_AND_STATES):
         folder = tmp_path / str(number)
@@ -114,36 +142,11 @@ def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
                 *(["--state", str(folder / "state.json")] if state else []),
             ]
         )
-    program = """
-import atexit, json, os, sys
-import tap_spark_jdbc.command_line
-from tap_spark_jdbc.__main__ import main
-for flags in json.loads(sys.argv[1]):
-    child = os.fork()
-    if not child:
-        atexit.register(lambda: print("loaded:", "pyspark" in sys.modules, file=sys.stderr))
-        sys.argv = ["tap-spark-jdbc", *flags]
-        main()
-    print("ended:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr, flush=True)
-"""
+    ended = without_spark(*runs)
 
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(runs)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert (done.returncode, done.stdout) == (0, "")
-    told = [
-        each
-        for each in done.stderr.splitlines()
-        if each.startswith(("tap-spark-jdbc: ", "loaded: ", "ended: "))
-    ]
-    assert told[1::3] == ["loaded: False"] * len(runs)
-    assert told[2::3] == ["ended: 1"] * len(runs)
-    for line, (*_, expected) in zip(told[::3], BAD_CONFIGS_AND_STATES, strict=True):
-        assert line.startswith("tap-spark-jdbc: ")
+    for (output, told, code), (*_, expected) in zip(ended, BAD_CONFIGS_AND_STATES, strict=True):
+        assert (output, code) == ("", 1)
+        (line,) = told
         assert all(text in line for text in expected), line
 
 
@@ -188,18 +191,17 @@ def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
     assert broken.succeeded().records("public-t") == []
 
 
-def test_unrepresentable_value_names_its_column(postgres):
+def test_unrepresentable_value_names_its_column(spark, postgres):
     """A value that its type can't hold is one line that names the column."""
     tap, _ = postgres(
         "create table t (id integer primary key, at timestamp); insert into t values (1, "
         "'infinity')"
     )
 
-    run = tap.run()
+    line = tap.run_here().failed()
 
-    assert "column at" in run.failed()
-    assert "stream public-t" in run.failed()
-    assert "\tat " not in run.errors
+    assert "column at" in line
+    assert "stream public-t" in line
 
 
 def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(spark, sqlite):

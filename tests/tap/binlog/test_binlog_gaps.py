@@ -30,6 +30,19 @@ TABLE = "create table t (id int primary key, v int);\ninsert into t values (1, 1
 WITH_GTIDS = ("--set=gtid-mode=ON", "--set=enforce-gtid-consistency=ON")
 
 
+@pytest.fixture(scope="module")
+def with_gtids(mysql: MySQL) -> Iterator[MySQL]:
+    """A MySQL whose transactions have identifiers, and whose commits may wait for a replica."""
+    del mysql  # skips where there is none
+    options = [
+        *WITH_GTIDS,
+        "--set=plugin-load-add=semisync_source.so",
+        "--set=rpl-semi-sync-source-timeout=600000",
+    ]
+    with started("servers.mysql", *options) as facts:
+        yield MySQL(**facts)
+
+
 @pytest.fixture(scope="module", params=["mariadb", "mysql"])
 def own(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
     """A server whose settings and logs are this module's alone."""
@@ -350,26 +363,21 @@ def read_without_lock(pipe: Pipe, cursor: pymysql.cursors.Cursor) -> None:
         f"select on {database}.* to reader;\ngrant replication slave, replication client on "
         "*.* to reader"
     )
-    run_script(cursor, f"create user reader identified by 'secret';\ngrant {grants}")
+    run_script(
+        cursor,
+        f"drop user if exists reader;\ncreate user reader identified by 'secret';\ngrant {grants}",
+    )
     pipe.config.update(user="reader", password="secret")
 
 
-def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None:
+def test_a_commit_that_waits_for_a_replica(with_gtids: MySQL, tmp_path: Path) -> None:
     """What is in the log and not yet seen when tables are first read without a lock comes with the
     changes.
     """
-    options = [
-        *WITH_GTIDS,
-        "--set=plugin-load-add=semisync_source.so",
-        "--set=rpl-semi-sync-source-timeout=600000",
-    ]
-    with (
-        started("servers.mysql", *options) as facts,
-        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
-    ):
+    with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         read_without_lock(pipe, cursor)
         cursor.execute("set global rpl_semi_sync_source_enabled = on")
-        database = MySQL(**facts).database(pipe.config["schemas"][0])
+        database = with_gtids.database(pipe.config["schemas"][0])
         with concurrent.futures.ThreadPoolExecutor() as threads, database.connect() as other:
             writing = threads.submit(other.query, "insert into t values (3, 3)")
             until(lambda: waits(cursor), "a commit that waits for a replica")
@@ -382,7 +390,7 @@ def test_a_commit_that_waits_for_a_replica(mysql: MySQL, tmp_path: Path) -> None
 
 
 def test_a_server_that_never_pauses(
-    mysql: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_gtids: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a lock the reading begins before what it shows: a change may come again, none is
     missing.
@@ -393,10 +401,7 @@ def test_a_server_that_never_pauses(
         cursor.execute("insert into busy.t values (null)")
         return str(real(server))
 
-    with (
-        started("servers.mysql", *WITH_GTIDS) as facts,
-        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
-    ):
+    with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         read_without_lock(pipe, cursor)
         run_script(
             cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)"
@@ -413,12 +418,9 @@ def test_a_server_that_never_pauses(
         assert [each["id"] for each in sent] == [3]
 
 
-def test_tagged_transactions(mysql: MySQL, tmp_path: Path) -> None:
+def test_tagged_transactions(with_gtids: MySQL, tmp_path: Path) -> None:
     """Where a client gives its transactions tags, places count; another server can't continue."""
-    with (
-        started("servers.mysql", *WITH_GTIDS) as facts,
-        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
-    ):
+    with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         cursor.execute("set gtid_next = 'AUTOMATIC:nightly'")
         cursor.execute("insert into t values (3, 3)")
@@ -445,21 +447,20 @@ def waits(cursor: pymysql.cursors.Cursor) -> bool:
     return cursor.fetchall()[0][1] != "0"
 
 
-def test_no_place_without_a_lock(mysql: MySQL, tmp_path: Path) -> None:
+def test_no_place_without_a_lock(with_gtids: MySQL, tmp_path: Path) -> None:
     """Where commits wait for a replica and have no identifiers, a lock is needed to know where
     reading begins.
     """
-    option = "--set=plugin-load-add=semisync_source.so"
-    with (
-        started("servers.mysql", option) as facts,
-        piped(MySQL(**facts), tmp_path, TABLE) as (pipe, cursor),
-    ):
+    modes = ("ON", "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")
+    with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         read_without_lock(pipe, cursor)
-        cursor.execute("select @@gtid_mode")
-        if cursor.fetchall()[0][0] == "ON":
-            for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+        try:
+            for mode in modes[1:]:
                 cursor.execute(f"set global gtid_mode = {mode}")
-        cursor.execute("set global rpl_semi_sync_source_enabled = on")
-        assert re.match("TAP-060 .*GRANT LOCK TABLES", refused(pipe))
-        cursor.execute("set global rpl_semi_sync_source_enabled = off")
-        assert len(changes(committed(pipe))) == 2
+            cursor.execute("set global rpl_semi_sync_source_enabled = on")
+            assert re.match("TAP-060 .*GRANT LOCK TABLES", refused(pipe))
+            cursor.execute("set global rpl_semi_sync_source_enabled = off")
+            assert len(changes(committed(pipe))) == 2
+        finally:
+            for mode in modes[-2::-1]:
+                cursor.execute(f"set global gtid_mode = {mode}")

@@ -48,6 +48,7 @@ def catch_up(primary: psycopg.Connection[Any], follower: PostgreSQL) -> None:
     with psycopg.connect(follower.database("postgres").dsn, autocommit=True) as connection:
         while not connection.execute(seen).fetchall()[0][0]:
             assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize("first_by", ["primary", "standby"])

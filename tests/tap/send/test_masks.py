@@ -59,6 +59,9 @@ CREATE = (
 )
 
 
+READERS = ("arrow", "jdbc", "arrow")
+
+
 def hashed(text: str) -> str:
     return hmac.digest(KEY.encode(), text.encode(), "sha256").hex()
 
@@ -89,7 +92,7 @@ def test_both_readers_mask_the_same_in_lines_and_in_batches(
         name: ["hash", "last4", "redact"][(first + place) % 3] for place, name in enumerate(TYPES)
     }
     with filled(postgresql, CREATE) as (database, connection):
-        # A row is cheap, an example is four runs.
+        # A row is cheap, an example is two runs.
         @settings(max_examples=1, suppress_health_check=list(HealthCheck))
         @given(
             st.lists(
@@ -104,14 +107,17 @@ def test_both_readers_mask_the_same_in_lines_and_in_batches(
                 for number, row in enumerate(rows):
                     cursor.execute(f"insert into t values ({number}, {number % 3}, {values})", row)
             shown = {row[0]: row for row in _texts(connection)}
-            for place in (None, tmp_path / "batches"):
-                for reader in ("arrow", "jdbc"):
-                    sent = masked(database, masks, place, reader=reader)
-                    for row in rows_of(sent):
-                        texts = shown[row["id"]][1:]
-                        assert [row[name] for name in TYPES] == list(
-                            map(_expected, masks.values(), texts)
-                        )
+            # Over the three, each reader makes every mask, and so do lines and batches.
+            for place, reader in zip(
+                (None, tmp_path / "batches"), READERS[first % 2 :], strict=False
+            ):
+                found = rows_of(masked(database, masks, place, reader=reader))
+                assert len(found) == len(rows)
+                for row in found:
+                    texts = shown[row["id"]][1:]
+                    assert [row[name] for name in TYPES] == list(
+                        map(_expected, masks.values(), texts)
+                    )
 
         agree()
 
@@ -254,8 +260,10 @@ create view people as select id, note::int as note from raw
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"public-raw": {"where": "note::int > 0"}}])
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+@pytest.mark.parametrize(
+    ("reader", "options"),
+    [("arrow", {}), ("jdbc", {}), ("jdbc", {"public-raw": {"where": "note::int > 0"}})],
+)
 def test_server_errors_quote_no_masked_value(postgresql: Any, reader: str, options: JSON) -> None:
     """Where it is read, and where its bounds are asked for; neither in the line nor in a trace."""
     tables, options = [name.removeprefix("public-") for name in options] or ["people"], {**options}

@@ -121,8 +121,7 @@ def rows(sent: Sent) -> dict[str, list[JSON]]:
     return {stream: sorted(each, key=lambda record: record["id"]) for stream, each in found.items()}
 
 
-@pytest.mark.parametrize("kind", ["lines", "batches"])
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+@pytest.mark.parametrize(("reader", "kind"), [("arrow", "lines"), ("jdbc", "batches")])
 def test_no_name_shadows_what_a_statement_is_made_of(
     named: tuple[Any, list[str]], tmp_path: Path, reader: str, kind: str
 ) -> None:

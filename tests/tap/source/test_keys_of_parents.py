@@ -122,9 +122,14 @@ SPELLED = {
 }
 
 
-@pytest.mark.parametrize("override", [None, "text"])
 @pytest.mark.parametrize(
-    ("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "batches")]
+    ("reader", "kind", "override"),
+    [
+        ("auto", "lines", None),
+        ("auto", "batches", "text"),
+        ("jdbc", "lines", "text"),
+        ("jdbc", "batches", None),
+    ],
 )
 def test_a_number_in_a_key_has_one_text(
     postgresql: PostgreSQL, tmp_path: Path, reader: str, kind: str, override: str | None

@@ -43,9 +43,7 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(
-    ("reader", "most", "slice_rows"), [("arrow", 3, 500), ("arrow", 5, 500), ("jdbc", 3, 2000)]
-)
+@pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 500), ("jdbc", 5, 2000)])
 def test_a_run_has_no_more_connections_than_it_may(
     postgresql: Any, tmp_path: Path, reader: str, most: int, slice_rows: int
 ) -> None:

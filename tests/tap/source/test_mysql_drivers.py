@@ -176,13 +176,13 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
 
 
 def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: Path) -> None:
-    """400 MB of rows in one slice pass through a heap of 256 MB."""
+    """260 MB of rows in one slice pass through a heap of 256 MB."""
     run(
         database,
-        "set session cte_max_recursion_depth = 200000",
-        "create table t (id int, note varchar(2000) character set ascii)",
+        "set session cte_max_recursion_depth = 65000",
+        "create table t (id int, note varchar(4000) character set ascii)",
         "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < "
-        "200000) select id, repeat(char(65 + id % 26 using ascii), 2000) from s",
+        "65000) select id, repeat(char(65 + id % 26 using ascii), 4000) from s",
     )
     cached_jars(OWN["driver_package"])
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
@@ -204,4 +204,4 @@ def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = [pq.read_metadata(each).num_rows for each in tmp_path.rglob("*.parquet")]
-    assert sum(files) == 200_000
+    assert sum(files) == 65_000

@@ -162,9 +162,15 @@ def sent(database: Database, folder: Path, reader: str, kind: str) -> list[JSON]
     return [*schemas, *sorted(rows, key=lambda each: each["id"])]
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["settings", "functions"])
 @pytest.mark.parametrize(
-    ("reader", "kind"), [("auto", "lines"), ("auto", "batches"), ("jdbc", "lines")]
+    ("reader", "kind", "own"),
+    [
+        ("auto", "lines", True),
+        ("auto", "batches", False),
+        ("auto", "batches", True),
+        ("jdbc", "lines", True),
+        ("jdbc", "lines", False),
+    ],
 )
 def test_settings_of_a_role_change_nothing(
     roles: tuple[Database, Database], tmp_path: Path, reader: str, kind: str, own: bool

@@ -244,15 +244,14 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_ssh_restart_fails_only_the_current_stream(
-    postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str
+    postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An SSH server that restarts during a run fails only the stream that was being read."""
     with filled(postgresql, SCRIPT) as (database, connection), ExitStack() as stack:
         ssh = Ssh(**stack.enter_context(ssh_server.running(tmp_path)))
         config = {
-            **config_of(database, reader),
+            **config_of(database, "jdbc"),
             "ssh_tunnel": ssh.settings(),
             "on_stream_error": "skip",
         }

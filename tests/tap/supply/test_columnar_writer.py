@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 @pytest.mark.parametrize(
     ("place", "readers"),
-    [("here", ("arrow", "jdbc")), ("tasks", ("jdbc", "arrow")), ("tasks", ("arrow", "arrow"))],
+    [("here", ("arrow", "jdbc")), ("tasks", ("jdbc", "arrow"))],
     indirect=["place"],
 )
 def test_reader_change_at_bookmark_loses_nothing(
@@ -124,20 +124,19 @@ def test_slices_are_even_despite_an_old_estimate(
                 "-infinity",
                 "10000-01-01 00:00:00",
                 "0001-12-31 23:59:59.999999 BC",
-                "4713-01-01 00:00:00 BC",
             ],
         ),
         (
             "timestamp with time zone",
             "0001-01-01 00:00:00+00",
             "9999-12-31 23:59:59.999999+00",
-            ["infinity", "-infinity", "10000-01-01 00:00:00+00"],
+            ["-infinity", "10000-01-01 00:00:00+00"],
         ),
         (
             "date",
             "0001-01-01",
             "9999-12-31",
-            ["infinity", "-infinity", "10000-01-01", "0001-12-31 BC", "5874897-12-31"],
+            ["infinity", "0001-12-31 BC", "5874897-12-31"],
         ),
         ("numeric(10,2)", "-99999999.99", "99999999.99", ["NaN"]),
     ],

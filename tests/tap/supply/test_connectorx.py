@@ -89,17 +89,9 @@ def query(database: MariaDatabase, sql: str, batch_rows: int = 1000, **changes: 
     return RowQuery(replace(found, **changes), (), sql, batch_rows)
 
 
-def test_both_readers_send_the_same_records(
-    shop: MariaDatabase, only_here: None, monkeypatch: Any
-) -> None:
-    by_arrow = records(run(shop).succeeded())
-    monkeypatch.undo()
-    assert by_arrow == records(run(shop, reader="jdbc").succeeded())
-    assert len(by_arrow) == 51
-
-
-@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow")])
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(
+    ("readers", "batches"), [(("arrow", "jdbc"), False), (("jdbc", "arrow"), True)]
+)
 def test_reader_change_at_bookmark_loses_nothing(
     shop: MariaDatabase, tmp_path: Path, readers: tuple[str, str], batches: bool
 ) -> None:
@@ -365,8 +357,15 @@ def test_a_slice_on_which_it_panics_is_read_over_jdbc(
     assert sent_ids(sent) == Counter(range(1, 52))
 
 
-@pytest.mark.parametrize("value", ["0000-00-00", "2026-02-31", "0000-01-01"])
-@pytest.mark.parametrize("native_type", ["date", "datetime"])
+@pytest.mark.parametrize(
+    ("native_type", "value"),
+    [
+        ("date", "0000-00-00"),
+        ("datetime", "0000-00-00"),
+        ("date", "2026-02-31"),
+        ("datetime", "0000-01-01"),
+    ],
+)
 def test_a_moment_that_no_calendar_has_is_refused(
     shop: MariaDatabase, native_type: str, value: str
 ) -> None:
@@ -418,7 +417,7 @@ HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
 
 
 @settings(
-    max_examples=27, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(texts=st.lists(ODD, min_size=1, max_size=4), comment=st.sampled_from(COMMENTS))
 @example(HARD, COMMENTS[0])
@@ -491,10 +490,9 @@ def test_kill_9_leaves_no_process_and_no_half_result(
     """The kernel ends the child with the tap; the library would wait forever for a silent
     server.
     """
-    execute(shop, "create view slow as select seq as id, sleep(0.5) as b from seq_1_to_10")
+    execute(shop, "create view slow as select seq as id, sleep(0.3) as b from seq_1_to_10")
     with started_tap(shop, tmp_path, "slow") as tap:
-        while not (found := readers_of(tap)):
-            assert tap.poll() is None
+        found = until(lambda: readers_of(tap), "a reader", tap)
         wait_for_query(shop, "slow")
         children, (reader,) = psutil.Process(tap.pid).children(recursive=True), found
         assert shop.password not in " ".join(reader.cmdline())
@@ -589,14 +587,14 @@ def drain(file: Any) -> None:
 def wait_for_query(database: MariaDatabase, table: str) -> None:
     """Until the server executes what the library has prepared."""
     with database.connect() as connection, connection.cursor() as cursor:
-        found = 0
-        while not found:
-            cursor.execute(
-                "select count(*) from information_schema.processlist where command = 'Execute' and "
-                "info like %s",
+        until(
+            lambda: cursor.execute(
+                "select id from information_schema.processlist where command = 'Execute' and info "
+                "like %s",
                 [f"%`{table}`%"],
-            )
-            ((found,),) = cursor.fetchall()
+            ),
+            "the query",
+        )
 
 
 def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
@@ -610,13 +608,3 @@ def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
     ):
         list(batches)
     assert {len(each["note"]) for each in records(run(shop).succeeded())} == {100_000}
-
-
-def test_masks_are_those_of_jdbc(
-    shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: JSON = {"*": {"mask": {"note": "hash", "price": "null"}}}
-    secret: JSON = {"stream_options": options, "mask_key": "k" * 32}
-    by_arrow = records(run(shop, **secret).succeeded())
-    monkeypatch.undo()
-    assert by_arrow == records(run(shop, **secret, reader="jdbc").succeeded())

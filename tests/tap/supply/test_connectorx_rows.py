@@ -100,8 +100,16 @@ def bookmarks(sent: Sent) -> JSON:
     return found
 
 
-@pytest.mark.parametrize("batches", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "batches"),
+    # Either way turns values, fingerprints and masks into its own form; the other cases meet SQL.
+    [
+        *[(case, False) for case in ("all types", "fingerprints", "masks", "null keys", "where")],
+        ("character sets", False),
+        *[(case, True) for case in ("all types", "fingerprints", "masks", "queries", "empty")],
+        ("boundary without rows", True),
+    ],
+)
 def test_rows_of_both_readers(
     database: MariaDatabase,
     tmp_path: Path,
@@ -128,9 +136,16 @@ def test_rows_of_both_readers(
     assert bool(found["jdbc"][0]) == (case != "empty")
 
 
-@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow"), ("arrow", "arrow")])
-@pytest.mark.parametrize("rows", [30, MAX_WINDOW_HASHES + 50])
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(
+    ("readers", "rows", "batches"),
+    [
+        (("arrow", "jdbc"), 30, False),
+        (("jdbc", "arrow"), 30, True),
+        (("arrow", "arrow"), 30, False),
+        (("arrow", "jdbc"), MAX_WINDOW_HASHES + 50, True),
+        (("jdbc", "arrow"), MAX_WINDOW_HASHES + 50, False),
+    ],
+)
 def test_late_rows(
     mariadb: Any,
     tmp_path: Path,

@@ -42,7 +42,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(params=["LATIN1", "role", "UTF8"])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, postgresql: PostgreSQL) -> Iterator[Any]:
     """A database of this encoding, or one whose role sets another for its sessions."""
     encoding = "UTF8" if request.param == "role" else request.param
@@ -100,8 +100,21 @@ def expected() -> list[JSON]:
     ]
 
 
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-@pytest.mark.parametrize("kind", ["lines", "batches"])
+@pytest.mark.parametrize(
+    ("place", "reader", "kind"),
+    [
+        *[
+            ("LATIN1", reader, kind)
+            for reader in ("arrow", "jdbc")
+            for kind in ("lines", "batches")
+        ],
+        ("role", "arrow", "batches"),
+        ("role", "jdbc", "lines"),
+        ("UTF8", "arrow", "lines"),
+        ("UTF8", "jdbc", "batches"),
+    ],
+    indirect=["place"],
+)
 def test_texts_are_the_same_in_any_encoding(
     place: Any, tmp_path: Path, reader: str, kind: str
 ) -> None:

@@ -59,7 +59,7 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
             commit(pipe, lake)
         assert_same(lake, connection)
         snapshot_rows = len(lake.history)
-        for _ in range(6):
+        for _ in range(4):
             writers.write(chance.randrange(15))
             if chance.random() < 0.5:
                 pipe.dies(lake.take, chance, writers.write)

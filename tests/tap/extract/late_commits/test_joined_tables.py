@@ -29,16 +29,16 @@ COMPUTED = {"incremental_tables": [], "stream_options": {"public-t": {"replicati
 
 
 @pytest.mark.parametrize(
-    ("script", "change", "settings"),
+    ("script", "change", "settings", "news"),
     [
-        (PARTED, ATTACH, {}),
-        (PARTED, ATTACH, COMPUTED),
-        (PARTED + NESTED, ATTACH_NESTED, {}),
-        (HEIR, "alter table high inherit t", {}),
+        (PARTED, ATTACH, {}, True),
+        (PARTED, ATTACH, {}, False),
+        (PARTED, ATTACH, COMPUTED, False),
+        (PARTED + NESTED, ATTACH_NESTED, {}, False),
+        (HEIR, "alter table high inherit t", {}, False),
     ],
-    ids=["partition", "computed key", "partition of a partition", "heir"],
+    ids=["with news", "partition", "computed key", "partition of a partition", "heir"],
 )
-@pytest.mark.parametrize("news", [False, True], ids=["quiet", "with news"])
 def test_attached_table_is_sent_whole(source, caplog, script, change, settings, news):
     """They are sent once, even if they are older than the last run, and at or below the
     bookmark.
