@@ -78,6 +78,7 @@ def blocked(connection: psycopg.Connection[Any], seconds: float = 120) -> int:
     while time.monotonic() < give_up:
         if found := connection.execute(BLOCKED).fetchone():
             return int(found[0])
+        time.sleep(0.02)
     raise AssertionError("no reader came to the row where it waits")
 
 
