@@ -80,7 +80,7 @@ class Shop:
     ("name", "later"),
     [
         ("mariadb", [behind(2, TAP_9), behind(4, TARGET_9), step("before create /runs/")]),
-        ("mysql", [behind(6, *BOTH), step("after create /runs/"), step("before delete raw/")]),
+        ("mysql", [behind(3, *BOTH), step("after create /runs/"), step("before delete raw/")]),
     ],
 )
 def test_kills_over_the_binlog(
