@@ -21,7 +21,7 @@ from faults.abandoned_run import (
 from faults.backed_lake import BackedLake
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import (
@@ -108,10 +108,11 @@ def test_commit_with_missing_file_is_abandoned(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "moves"), [*((fault, 0) for fault in FAULTS), (FAIL_AFTER, 3), (DIE_BEFORE, 3)]
+    ("faults", "step", "moves"),
+    [*((*each, 0) for each in SWEEPS), ((FAIL_AFTER, DIE_BEFORE), 1, 3)],
 )
 def test_fault_while_abandoning_loses_nothing(
-    tmp_path: Path, dead: Process, fault: str, moves: int
+    tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int, moves: int
 ) -> None:
     """The run is waiting as before, or is abandoned; nothing in between ever stays."""
 
@@ -125,7 +126,7 @@ def test_fault_while_abandoning_loses_nothing(
         give_up(lake, run_id, lake.faulty_files(wrap), dead)
 
     for lake in fault_sweep(
-        waits.copied, given_up, fault, check=lambda lake: check_before(lake, STEP)
+        waits.copied, given_up, *faults, step=step, check=lambda lake: check_before(lake, STEP)
     ):
         rows = lake.rows("grows")
         assert set(range(lake.published_bound())) <= set(rows) <= set(range(2 * STEP))
