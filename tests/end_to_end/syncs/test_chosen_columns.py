@@ -14,10 +14,12 @@ from typing import Any
 
 import duckdb
 import psycopg
+import pytest
 
-from end_to_end.pipe import BIN, Pipe
+from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
+from target_spark_lake.ops.spark_lake import command
 
 CREATED = """
 create table people (id integer primary key, at timestamp, "Full name" text, ssn text,
@@ -40,6 +42,7 @@ OPTIONS = {
 }
 FIRST = [(1, "Ann", "1.50"), (2, "Bob", "2.50"), (3, "Cy", "3.50")]
 LINES, BATCHES = "lines", "batches"
+Verified = Callable[[Pipe, str], dict[str, Any]]
 THEN = [(1, "Ann", "1.50"), (2, "Bob", "9.25"), (4, "Di", "4.50")]
 
 
@@ -58,23 +61,23 @@ def pipe_of(folder: Path, stream: str, options: dict[str, Any], **tap: Any) -> P
     )
 
 
-def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
-    words = [
-        BIN / "spark-lake",
-        "verify",
-        "--config",
-        "target.json",
-        "--tap-config",
-        "tap.json",
-        "--json",
-    ]
-    done = subprocess.run(words, cwd=pipe.folder, capture_output=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    found: dict[str, Any] = json.loads(done.stdout)["streams"][stream]
-    return found
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str]) -> Verified:
+    """What `verify` finds of a stream, asked in this process."""
+
+    def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
+        capsys.readouterr()
+        configs = ["--config", pipe.target_command()[-1], "--tap-config", pipe.tap_command()[-1]]
+        assert command(["verify", *configs, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)["streams"][stream]
+        return found
+
+    return verified
 
 
-def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any], *ways: str) -> None:
+def follow(
+    pipe: Pipe, stream: str, execute: Callable[[str], Any], verified: Verified, *ways: str
+) -> None:
     """A run by each way and `verify`: the lake has the chosen columns by their new names, and one
     row for each key.
     """
@@ -108,25 +111,30 @@ def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any], *ways: str) -
     assert left.stdout == b""
 
 
-def test_excluded_and_renamed_columns(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_excluded_and_renamed_columns(
+    postgresql: PostgreSQL, verified: Verified, tmp_path: Path
+) -> None:
     """Renamed keys merge, detect deletes and are verified; state speaks of the source's name."""
     with filled(postgresql, CREATED) as (database, connection):
         options = {**OPTIONS, "detect_deletes": True}
         pipe = pipe_of(tmp_path, "public-people", options, **login(database))
-        follow(pipe, "public-people", connection.execute, BATCHES, LINES)
+        follow(pipe, "public-people", connection.execute, verified, BATCHES, LINES)
     assert pipe.state["bookmarks"]["public-people"]["replication_key"] == "at"
 
 
-def test_the_same_holds_where_the_jvm_reads(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_same_holds_where_the_jvm_reads(verified: Verified, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "source.sqlite", isolation_level=None)) as connection:
         connection.executescript(CREATED)
         options = {**OPTIONS, "detect_deletes": True}
         url = f"jdbc:sqlite:{tmp_path}/source.sqlite"
         pipe = pipe_of(tmp_path / "pipe", "people", options, jdbc_url=url)
-        follow(pipe, "people", connection.execute, LINES, BATCHES)
+        follow(pipe, "people", connection.execute, verified, LINES, BATCHES)
 
 
-def test_changes_from_the_log_have_the_new_names(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_changes_from_the_log_have_the_new_names(
+    postgresql: PostgreSQL, verified: Verified, tmp_path: Path
+) -> None:
     options = {name: OPTIONS[name] for name in ("exclude_columns", "rename")} | {
         "replication_method": "LOG_BASED"
     }
@@ -140,7 +148,7 @@ def test_changes_from_the_log_have_the_new_names(postgresql: PostgreSQL, tmp_pat
         pipe = pipe_of(tmp_path, "public-people", options, **settings)
         pipe.target["pipeline"] = database.name
         try:
-            follow(pipe, "public-people", connection.execute, LINES, BATCHES)
+            follow(pipe, "public-people", connection.execute, verified, LINES, BATCHES)
             lengths = pipe.rows("public-people", "length(long_text)")
         finally:
             drop_slots(database.dsn)
