@@ -81,7 +81,7 @@ class Source:
 
 @pytest.fixture
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
-    """Read by JDBC without a session, or by ADBC, unless Spark's tasks read it."""
+    """Read by JDBC without a session, or by Spark's tasks."""
     create = (
         "create table t (id integer primary key, seen timestamp not null, price "
         "numeric(12,2), share {} not null,"
@@ -104,7 +104,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 @pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize(
     ("source", "engine"),
-    [("sqlite", "local"), ("postgresql", "local"), ("postgresql", "spark")],
+    [("sqlite", "local"), ("postgresql", "spark")],
     indirect=["source"],
 )
 def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> None:
