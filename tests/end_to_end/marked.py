@@ -31,7 +31,7 @@ def until(
         assert process is None or process.poll() is None, (
             f"ended with {process.returncode} before {what}"
         )
-        time.sleep(0.01)
+        time.sleep(0.03)
     return found
 
 

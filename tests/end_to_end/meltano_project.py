@@ -130,9 +130,6 @@ class Project:
             (self.root / bucket / ".dataspoc/state" / pipeline / "state.json").read_text()
         )
 
-    def meltano_state(self) -> Any:
-        return json.loads(self.meltano("state", "get", STATE_ID).stdout)["singer_state"]
-
     def query(self, sql: str, bucket: str = ".meltano/lake") -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection:
             for stream in ("orders", "customers"):

@@ -8,11 +8,23 @@ from contextlib import suppress
 from itertools import cycle
 from typing import Any, TypeVar
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty
+from faults.faulty import (
+    DIE_AFTER,
+    DIE_BEFORE,
+    FAIL_AFTER,
+    FAIL_BEFORE,
+    FAIL_FROM_HERE,
+    Counting,
+    Died,
+    Faulty,
+)
 from faults.small_lake import Wrap
 from singer_spark.errors import SingerSparkError
 
 AnyLake = TypeVar("AnyLake")
+# For what `test_storage_faults` sweeps whole by every fault: it fails at every other call, at each
+# change behind it, that one or all that follow, and dies before each change.
+SWEEPS = [((FAIL_BEFORE,), 2), ((FAIL_AFTER, FAIL_FROM_HERE), 1), ((DIE_BEFORE,), 1)]
 
 
 def fault_sweep(

@@ -102,7 +102,7 @@ TARGET_FAULTS = (
             "tests/faults/abandoned_commits/test_abandoning.py",
             "tests/faults/abandoned_commits/test_abandoning_asleep.py",
             "-k",
-            "state or comes_again_once",
+            "state or missing_file",
         ),
     ),
     Fault(

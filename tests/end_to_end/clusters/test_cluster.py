@@ -331,8 +331,8 @@ def differing(database: MariaDatabase, pipe: BucketPipe) -> list[str]:
 def test_mariadb_load_survives_worker_death(
     cluster: Cluster, mariadb: MariaDB, s3: S3, tmp_path: Path
 ) -> None:
-    """A first run over JDBC, whose worker dies with its executor, then an increment on the worker
-    that is left.
+    """The worker of a first run over JDBC dies with its executor, and the one that is left loads
+    the rest.
 
     This is the last test of the file, because the worker does not come back.
     """
@@ -370,6 +370,7 @@ def test_mariadb_load_survives_worker_death(
             try:
                 while not (cursor.execute(HELD) and cursor.fetchall() == ((1,),)):
                     assert time.monotonic() < give_up, "no reader came to the row where it waits"
+                    time.sleep(0.05)
                 assert kill_worker(cluster, "tap-spark-jdbc") >= 1
             finally:
                 cursor.execute("do release_lock('hold')")
@@ -379,11 +380,3 @@ def test_mariadb_load_survives_worker_death(
     assert "Done! 5000 records in 2 stream(s)" in first.target_errors
     assert (differing(database, pipe), pipe.staged()) == ([], [])
     assert cluster.told()["aliveworkers"] == 1
-
-    run(
-        database,
-        "insert into ledger select seq, null, concat('note note ', seq) from seq_3001_to_3010",
-    )
-    second = pipe.run().succeeded()
-    assert "Done! 2010 records in 2 stream(s)" in second.target_errors
-    assert (differing(database, pipe), pipe.staged()) == ([], [])

@@ -1,4 +1,4 @@
-"""`tap | target` on a real YARN of two nodes, to S3 and to a shared folder.
+"""`tap | target` on a real YARN of two nodes, to a shared folder.
 
 A kill costs time, not rows.
 """
@@ -36,6 +36,7 @@ from tap.supply.test_retries import blocked, meanwhile
 pytestmark = pytest.mark.usefixtures("with_pandas")
 
 END_SECONDS = 60
+BETWEEN_LOOKS = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,7 @@ def spark(yarn: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
     monkeypatch.setenv("HADOOP_CONF_DIR", yarn.settings)
     conf = {
         **small(),
+        "spark.dynamicAllocation.maxExecutors": "1",
         "spark.yarn.jars": f"local:{SPARK / 'jars' / '*'}",
         "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
         "spark.yarn.am.extraJavaOptions": shlex.join(short_lived()),
@@ -76,6 +78,7 @@ def all_ended(yarn: Yarn, before: int, tmp_path: Path) -> list[dict[str, Any]]:
         ):
             return own
         assert time.monotonic() < give_up, own
+        time.sleep(BETWEEN_LOOKS)
 
 
 def replace_masters(yarn: Yarn) -> int:
@@ -89,6 +92,7 @@ def replace_masters(yarn: Yarn) -> int:
         if all(name in running and found.get(name, old) != old for name, old in killed.items()):
             return len(killed)
         assert time.monotonic() < give_up, (killed, found, running)
+        time.sleep(BETWEEN_LOOKS)
 
 
 def kill_in_the_middle(
@@ -108,48 +112,20 @@ def kill_in_the_middle(
 
 
 def test_yarn_kills_lose_and_repeat_nothing(
-    yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
-) -> None:
-    """The executors of a first run into S3 are killed, then the masters of append, upsert and
-    overwrite.
-
-    Both are two applications in the same queue, and nothing of them stays in the staging folder.
-    """
-    connection.execute(HOLD)
-    tables = {name: columns for name, columns in TABLES.items() if name != "notes"}
-    pipe = pipe_on(tmp_path, connection, s3, spark)
-    pipe.tap |= {"tables": list(tables), "fetch_size": 50}
-    pipe.target["engine"] = "spark"
-    before = len(yarn.applications())
-    with meanwhile(kill_in_the_middle(connection, lambda: kill_containers(yarn, CONTAINER))):
-        first = pipe.run().succeeded()
-    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
-    assert_equal_to_source(pipe, connection, tables=tables)
-
-    connection.execute(CHANGE.replace("from places", "from kept.places"))
-    with meanwhile(kill_in_the_middle(connection, lambda: replace_masters(yarn))):
-        second = pipe.run().succeeded()
-    assert "Done! 1911 records in 3 stream(s)" in second.target_errors
-    assert_equal_to_source(pipe, connection, tables=tables)
-    assert pipe.staged() == []
-    own = all_ended(yarn, before, tmp_path)
-    assert sorted(each["name"] for each in own) == 2 * ["tap-spark-jdbc"] + 2 * [
-        "target-spark-lake"
-    ]
-    assert {each["finalStatus"] for each in own} == {"SUCCEEDED"}
-    assert containers(yarn, CONTAINER) == []
-
-
-def test_on_yarn_batches_load_into_a_folder_and_are_merged_there(
     yarn: Yarn, spark: dict[str, Any], connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    """Over JDBC; a first run and an upsert."""
+    """The executors of a first run by batches are killed, then the masters of a merge by lines.
+
+    Both load into a folder that all nodes share. Plain files of batches need no application of the
+    target's; the merge is two in the same queue. Nothing of them stays in the staging folder.
+    """
+    connection.execute(HOLD)
+    tables = {name: TABLES[name] for name in ("orders", "places")}
     pipe = pipe_on(tmp_path, connection, SharedFolder(tmp_path / "shared"), spark)
     pipe.tap |= {
-        "tables": ["orders"],
+        "tables": list(tables),
         "incremental_tables": ["public.orders:changed_at:datetime!upsert"],
-    }
-    pipe.tap |= {
+        "fetch_size": 50,
         "reader": "jdbc",
         "batch_config": {
             "encoding": {"format": "parquet"},
@@ -157,12 +133,23 @@ def test_on_yarn_batches_load_into_a_folder_and_are_merged_there(
         },
     }
     pipe.target["engine"] = "spark"
-    tables = {"orders": TABLES["orders"]}
-    first = pipe.run().succeeded()
-    assert "Done! 2000 records in 1 stream(s)" in first.target_errors
-    connection.execute(CHANGE)
-    second = pipe.run().succeeded()
-    assert "Done! 21 records in 1 stream(s)" in second.target_errors
+    before = len(yarn.applications())
+    with meanwhile(kill_in_the_middle(connection, lambda: kill_containers(yarn, CONTAINER))):
+        first = pipe.run().succeeded()
+    assert "Done! 2500 records in 2 stream(s)" in first.target_errors
+    assert_equal_to_source(pipe, connection, tables=tables)
+
+    connection.execute(CHANGE.replace("from places", "from kept.places"))
+    for name in ("reader", "batch_config"):
+        del pipe.tap[name]
+    with meanwhile(kill_in_the_middle(connection, lambda: replace_masters(yarn))):
+        second = pipe.run().succeeded()
+    assert "Done! 410 records in 2 stream(s)" in second.target_errors
     assert "is a folder: every executor of yarn must reach it" in second.target_errors
     assert_equal_to_source(pipe, connection, tables=tables)
     assert pipe.staged() == []
+    own = all_ended(yarn, before, tmp_path)
+    names = ["tap-spark-jdbc", "tap-spark-jdbc", "target-spark-lake"]
+    assert sorted(each["name"] for each in own) == names
+    assert {each["finalStatus"] for each in own} == {"SUCCEEDED"}
+    assert containers(yarn, CONTAINER) == []

@@ -147,22 +147,15 @@ def test_a_run_that_dies_again_and_again_gets_on_each_time(
     assert set(connection.execute("select id, tick from visits")) == set(found)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "truncate customers; insert into customers values (0, 'the only one')",
-        "delete from customers where id = 1",
-    ],
-)
 def test_full_table_changed_between_runs_is_current(
-    connection: psycopg.Connection[Any], tmp_path: Path, change: str
+    connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    """TRUNCATE or DELETE between a death and the run that continues: no row stays that the source
-    does not have.
+    """DELETE between a death and the run that continues: no row stays that the source does not
+    have.
     """
     pipe = pipe_of(connection, tmp_path, "customers", "orders")
     run_to(ROWS // 2, pipe)
-    connection.execute(change)
+    connection.execute("delete from customers where id = 1")
 
     resumed = run(pipe).succeeded()
     assert resumed.start == "resume"

@@ -54,7 +54,8 @@ def records(size: int) -> bytes:
 
 
 GOOD = schema(PLAIN) + records(1000) + line("STATE", value={"at": 1})
-FIRST_BATCH = 40_000_000  # more than the target keeps before it begins to stage
+# More than the target keeps before it begins to stage; and where files have a megabyte.
+FIRST_BATCH, FIRST_SMALL_BATCH = 40_000_000, 5_000_000
 
 
 @pytest.fixture
@@ -148,11 +149,8 @@ def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> 
     assert marked.alive() == []
 
 
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_sigterm_on_silent_connections(
-    postgresql: PostgreSQL, pipe: Pipe, marked: Marked, reader: str
-) -> None:
-    """A server that has fallen silent while rows are read keeps nothing from ending."""
+def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marked: Marked) -> None:
+    """A server that has fallen silent while rows are read by ADBC keeps nothing from ending."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn) as connection:
         connection.execute("create table numbers as select generate_series(1, 3000) as n")
@@ -161,17 +159,13 @@ def test_sigterm_on_silent_connections(
             "numbers"
         )
     with relayed(database.host, database.port) as wire:
-        login = {
-            "user": database.user,
-            "password": database.password,
-            "reader": reader,
-            "tables": ["slow"],
-        }
-        if reader == "arrow":  # which Spark's tasks have for batches only
-            login["engine"] = "local"
         pipe.tap = {
             "jdbc_url": f"jdbc:postgresql://127.0.0.1:{wire.port}/{database.name}",
-            **login,
+            "user": database.user,
+            "password": database.password,
+            "reader": "arrow",
+            "engine": "local",  # Spark's tasks have this reader for batches only
+            "tables": ["slow"],
             **LOCAL,
         }
         tap = marked.start(pipe.tap_command())
@@ -182,16 +176,13 @@ def test_sigterm_on_silent_connections(
         assert "what was sent is not a complete run" in stop(tap, signal.SIGTERM, TAP)
     marked.leave_nothing()
     assert list(marked.temporary.iterdir()) == []
-    pipe.tap |= {"jdbc_url": database.jdbc_url, "tables": ["numbers"]}
-    code, output, errors = marked.run(pipe.tap_command())
-    assert (code, output.count(b'"RECORD"')) == (0, 3000), errors
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_sigterm_on_silent_connections_of_mariadb(
     mariadb: MariaDB, pipe: Pipe, marked: Marked, reader: str
 ) -> None:
-    """So does a silent MariaDB, whichever process waits for it."""
+    """Nor does a silent MariaDB, whichever process waits for it: one of ConnectorX, or a JVM."""
     database = mariadb.new_database()
     with database.connect() as connection, connection.cursor() as cursor:
         texts = ", ".join(f"cast(repeat('x', 250) as char(250)) v{each}" for each in range(8))
@@ -287,6 +278,7 @@ def test_a_signal_while_batches_are_staged(
     stop(target, number, TARGET)
     marked.leave_nothing()  # Spark's Python workers notice the end of their JVM, a moment after it.
     assert published(pipe) == []
+    pipe.target["staging"] = "local"
     next_run_is_good(pipe, marked)
 
 
@@ -312,11 +304,11 @@ def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked:
 def test_kill_9_of_both_programs_leaves_no_jvm(pipe: Pipe, marked: Marked) -> None:
     """After kill -9 of both programs no JVM is left, and the next start cleans up."""
     pipe.tap |= {"tables": ["endless"], "engine": "local"}
-    pipe.target["staging"] = "spark"
+    pipe.target |= {"staging": "spark", "target_file_mb": 1}
     tap = marked.start(pipe.tap_command())
     target = marked.start(pipe.target_command())
     assert target.stdin is not None
-    target.stdin.write(schema(PLAIN) + records(FIRST_BATCH))
+    target.stdin.write(schema(PLAIN) + records(FIRST_SMALL_BATCH))
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     until(lambda: staged(pipe), "a staged file", target)

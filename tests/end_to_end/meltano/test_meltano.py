@@ -32,7 +32,6 @@ from servers.postgresql import PostgreSQL
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.table.changes import Commit
 
 KINDS = {
     "integer": {"integer"},
@@ -101,7 +100,6 @@ def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_pat
         (340, 340, 340)
     ]
     assert lake.query("select count(*) from customers", "shared") == [(50,)]
-    assert here.meltano_state() == lake.lake_state(bucket="shared")
 
     # The next rows come by a pipe; all of them again by the other machine.
     shop.do(TRADE)
@@ -160,15 +158,6 @@ def test_overlapping_cron_run_names_the_other_and_ends(
         run.leave()
     assert not list(project.root.rglob("*.parquet"))
     assert not list(bucket.glob(".dataspoc/runs/**/*.json"))
-
-    # By hand, to a pipeline that Meltano knows by another name.
-    settings = project.root / "meltano.yml"
-    mapped = r"\g<0>\n  lake:\n    pipelines:\n      prod:other: orders"
-    settings.write_text(re.sub(r"  uri: lake.*", mapped, settings.read_text()))
-    state = {"bookmarks": {"orders": {"x": 1}}}
-    open_run(Storage(str(bucket)), Layout(PIPELINE)).commit(Commit((), state))
-    project.run("state", "copy", "--force", STATE_ID, "prod:other")
-    assert project.lake_state("orders") == project.lake_state() == state
 
 
 def test_failing_tap_fails_the_run_without_changes(project: Project) -> None:

@@ -75,18 +75,20 @@ def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
     assert told["options"] == given["options"]
 
 
-@pytest.mark.parametrize("kind", ["mapping", "JSON text"])
-def test_no_plugin_finds_what_opens_the_lake_in_its_environment(tmp_path: Path, kind: str) -> None:
+# What is taken from an environment does not depend on how Meltano came to start a plugin.
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("mapping", ("run", "tap-env", "target-env")), ("JSON text", ("invoke", "utility-env"))],
+    ids=["mapping", "JSON text"],
+)
+def test_no_plugin_finds_what_opens_the_lake_in_its_environment(
+    tmp_path: Path, kind: str, words: tuple[str, ...]
+) -> None:
     states = {"uri": f"sqlite:///{tmp_path}/states.db", "storage_options": {"password": SECRETS[1]}}
     given = (OPTIONS, states) if kind == "mapping" else (json.dumps(OPTIONS), json.dumps(states))
     meltano = project(tmp_path, *given)
-    meltano.run("run", "tap-env", "target-env")
-    plugins = ["tap-env", "target-env"]
-    # What is taken from an environment does not depend on how Meltano came to start a plugin.
-    if kind == "mapping":
-        meltano.run("invoke", "utility-env")
-        plugins.append("utility-env")
-    seen = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in plugins}
+    meltano.run(*words)
+    seen = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in words[1:]}
     for name, environment in seen.items():
         assert environment["MELTANO_STATE_BACKEND_URI"] == f"lake+file://{tmp_path}/lake"
         found = [
@@ -95,6 +97,8 @@ def test_no_plugin_finds_what_opens_the_lake_in_its_environment(tmp_path: Path, 
             if any(secret in value for secret in SECRETS)
         ]
         assert found == [], name
+    if "tap-env" not in seen:
+        return
     # Meltano itself knows them, and what it hands to the tap is gone with it.
     handed = json.loads(seen["tap-env"]["SPARK_LAKE_STATE"])
     assert (handed["bucket"], handed["pipeline"]) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -58,8 +59,21 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tutorial_runs_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    Reader(shop(tmp_path / "shop")).do(DOCS / TUTORIAL)
+def continued(first: Path, folder: Path) -> Path:
+    """A copy of the folder of the first sync."""
+    shutil.copytree(first, folder)
+    for config in (folder / "tap.json", folder / "target.json"):
+        # `init` names a local lake by its full path.
+        config.write_text(config.read_text().replace(str(first), str(folder)))
+    return folder
+
+
+def test_tutorial_runs_from_its_beginning_to_its_end(first: Path, tmp_path: Path) -> None:
+    headings = re.findall(r"(?m)^## (.+)$", (DOCS / TUTORIAL).read_text(encoding="utf-8"))
+    assert (TUTORIAL, headings.pop(0)) == FIRST
+    reader = Reader(continued(first, tmp_path / "shop"))
+    for heading in headings:
+        reader.do(DOCS / TUTORIAL, heading)
 
 
 @pytest.mark.parametrize(("page", "heading"), CONTINUED)
@@ -67,11 +81,7 @@ def test_documented_commands_run_as_shown(
     page: str, heading: str, first: Path, tmp_path: Path
 ) -> None:
     """Every command on a page runs and shows what the page says."""
-    folder = tmp_path / "shop"
-    shutil.copytree(first, folder)
-    for config in (folder / "tap.json", folder / "target.json"):
-        # `init` names a local lake by its full path.
-        config.write_text(config.read_text().replace(str(first), str(folder)))
+    folder = continued(first, tmp_path / "shop")
     replacements = {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}
     Reader(folder, replacements).do(DOCS / page, heading)
 

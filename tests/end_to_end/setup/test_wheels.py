@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pyarrow.dataset as ds
 import pytest
 
-from end_to_end.meltano_project import PIPELINE, PLUGINS, new_project
+from end_to_end.meltano_project import PIPELINE, PLUGINS, new_project, new_shop
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("shared", "tap-spark-jdbc", "target-spark-lake")
@@ -70,59 +69,31 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv/bin"
 
 
-def test_the_wheels_sync_postgresql_to_s3(
+def test_the_wheels_sync_postgresql_to_s3_with_meltano(
     programs: Path, postgresql: Any, s3: Any, tmp_path: Path
 ) -> None:
-    database, bucket = postgresql.new_database(), s3.new_bucket()
-    with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table orders (id integer primary key, note text)")
-        connection.execute(
-            "insert into orders select n, 'note ' || n from generate_series(1, 50) n"
-        )
-    tap = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    tap |= {
-        "incremental_tables": ["public.orders:id:integer"],
-        "storage_options": s3.storage_options,
-    }
-    target = {"bucket": f"{bucket}/lake", "pipeline": "shop", "storage_options": s3.storage_options}
-    (tmp_path / "tap.json").write_text(json.dumps(tap))
-    (tmp_path / "target.json").write_text(json.dumps(target))
-    pipe = (
-        "tap-spark-jdbc --config tap.json --state-from target.json | target-spark-lake --config "
-        "target.json"
-    )
-    shell = ("/bin/bash", "-o", "pipefail", "-c", pipe)
-    clean = {
-        "PATH": f"{programs}:/usr/bin:/bin",
-        "HOME": os.environ.get("HOME", str(tmp_path)),
+    """A JVM reads, and Meltano finds the state by the backend that a wheel brings."""
+    bucket, options = f"{s3.new_bucket()}/lake", json.dumps(s3.storage_options)
+    variables = {
+        **new_shop(postgresql.new_database()).variables(),
+        "TAP_SPARK_JDBC_READER": "jdbc",
+        "TARGET_SPARK_LAKE_BUCKET": bucket,
+        "TARGET_SPARK_LAKE_STORAGE_OPTIONS": options,
+        "MELTANO_STATE_BACKEND_URI": f"lake+{bucket}",
+        "MELTANO_STATE_BACKEND_LAKE_STORAGE_OPTIONS": options,
         **WITHOUT_ARCHIVE,
     }
-    run(*shell, cwd=tmp_path, **clean)
+    new_project(tmp_path, programs, **variables).run("run", *PLUGINS)
     rows = ds.dataset(
-        f"{bucket.removeprefix('s3://')}/lake/raw/public-orders", filesystem=s3.filesystem()
+        f"{bucket.removeprefix('s3://')}/raw/public-orders", filesystem=s3.filesystem()
     ).to_table()
-    assert sorted(rows["id"].to_pylist()) == list(range(1, 51))
-    shown = json.loads(
-        run(
-            programs / "spark-lake",
-            "state",
-            "show",
-            "--config",
-            "target.json",
-            "--json",
-            cwd=tmp_path,
-            **clean,
-        )
-    )
-    assert shown["bookmarks"]["public-orders"]["replication_key_value"] == 50
-
-
-def test_the_wheels_work_in_a_meltano_project(programs: Path, tmp_path: Path) -> None:
-    project = new_project(tmp_path, programs, **WITHOUT_ARCHIVE)
-    project.shop()
-    project.run("run", *PLUGINS)
-    assert project.query("select count(*) from orders") == [(340,)]
-    assert project.lake_state(PIPELINE)["bookmarks"].keys() == {"orders"}
+    assert sorted(rows["id"].to_pylist()) == list(range(1, 341))
+    target = {"bucket": bucket, "pipeline": PIPELINE, "storage_options": s3.storage_options}
+    (tmp_path / "target.json").write_text(json.dumps(target))
+    clean = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": os.environ.get("HOME", str(tmp_path))}
+    words = ("spark-lake", "state", "show", "--config", "target.json", "--json")
+    shown = json.loads(run("/usr/bin/env", *words, cwd=tmp_path, **clean))
+    assert shown["bookmarks"].keys() == {"public-orders"}
 
 
 def test_the_wheels_need_nothing_of_the_checkout(programs: Path, tmp_path: Path) -> None:

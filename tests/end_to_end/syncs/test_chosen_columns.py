@@ -1,5 +1,5 @@
-"""Columns that are left out or renamed, at the command: by lines and by batches, from the first run
-to `verify`.
+"""Columns that are left out or renamed, at the command: by lines and by batches in turn, from the
+first run to `verify`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import duckdb
 import psycopg
 import pytest
 
-from end_to_end.pipe import BIN, Pipe
+from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
+from target_spark_lake.ops.spark_lake import command
 
 CREATED = """
 create table people (id integer primary key, at timestamp, "Full name" text, ssn text,
@@ -40,6 +41,8 @@ OPTIONS = {
     "rename": RENAMED,
 }
 FIRST = [(1, "Ann", "1.50"), (2, "Bob", "2.50"), (3, "Cy", "3.50")]
+LINES, BATCHES = "lines", "batches"
+Verified = Callable[[Pipe, str], dict[str, Any]]
 THEN = [(1, "Ann", "1.50"), (2, "Bob", "9.25"), (4, "Di", "4.50")]
 
 
@@ -50,37 +53,40 @@ def batches(folder: Path) -> dict[str, Any]:
     }
 
 
-def pipe_of(folder: Path, stream: str, way: str, options: dict[str, Any], **tap: Any) -> Pipe:
-    pipe = Pipe(
+def pipe_of(folder: Path, stream: str, options: dict[str, Any], **tap: Any) -> Pipe:
+    return Pipe(
         folder,
         {"stream_options": {stream: options}, **tap},
         {"hard_delete": True, "max_deletes_percent": 90},
     )
-    if way == "batches":
-        pipe.tap["batch_config"] = batches(folder)
-    return pipe
 
 
-def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
-    words = [
-        BIN / "spark-lake",
-        "verify",
-        "--config",
-        "target.json",
-        "--tap-config",
-        "tap.json",
-        "--json",
-    ]
-    done = subprocess.run(words, cwd=pipe.folder, capture_output=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    found: dict[str, Any] = json.loads(done.stdout)["streams"][stream]
-    return found
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str]) -> Verified:
+    """What `verify` finds of a stream, asked in this process."""
+
+    def verified(pipe: Pipe, stream: str) -> dict[str, Any]:
+        capsys.readouterr()
+        configs = ["--config", pipe.target_command()[-1], "--tap-config", pipe.tap_command()[-1]]
+        assert command(["verify", *configs, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)["streams"][stream]
+        return found
+
+    return verified
 
 
-def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
-    """Two runs and `verify`: the lake has the chosen columns by their new names, and one row for
-    each key.
+def follow(
+    pipe: Pipe, stream: str, execute: Callable[[str], Any], verified: Verified, *ways: str
+) -> None:
+    """A run by each way and `verify`: the lake has the chosen columns by their new names, and one
+    row for each key.
     """
+
+    def run(way: str) -> None:
+        pipe.tap.pop("batch_config", None)
+        if way == BATCHES:
+            pipe.tap["batch_config"] = batches(pipe.folder)
+        pipe.run().succeeded()
 
     def lake() -> list[tuple[Any, ...]]:
         files = f"{pipe.bucket}/raw/{stream}/*.parquet"
@@ -89,11 +95,12 @@ def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
             f"select {columns} from read_parquet('{files}', union_by_name=true) order by 1"
         ).fetchall()
 
-    pipe.run().succeeded()
+    first, then = ways
+    run(first)
     assert lake() == FIRST
     for each in CHANGED:
         execute(each)
-    pipe.run().succeeded()
+    run(then)
     assert lake() == THEN
     found = verified(pipe, stream)
     assert (found["missing"], found["extra"], found["different"]) == ([], [], [])
@@ -104,29 +111,29 @@ def follow(pipe: Pipe, stream: str, execute: Callable[[str], Any]) -> None:
     assert left.stdout == b""
 
 
-@pytest.mark.parametrize("way", ["lines", "batches"])
-def test_excluded_and_renamed_columns(postgresql: PostgreSQL, tmp_path: Path, way: str) -> None:
+def test_excluded_and_renamed_columns(
+    postgresql: PostgreSQL, verified: Verified, tmp_path: Path
+) -> None:
     """Renamed keys merge, detect deletes and are verified; state speaks of the source's name."""
     with filled(postgresql, CREATED) as (database, connection):
         options = {**OPTIONS, "detect_deletes": True}
-        pipe = pipe_of(tmp_path, "public-people", way, options, **login(database))
-        follow(pipe, "public-people", connection.execute)
+        pipe = pipe_of(tmp_path, "public-people", options, **login(database))
+        follow(pipe, "public-people", connection.execute, verified, BATCHES, LINES)
     assert pipe.state["bookmarks"]["public-people"]["replication_key"] == "at"
 
 
-@pytest.mark.parametrize("way", ["lines", "batches"])
-def test_the_same_holds_where_the_jvm_reads(tmp_path: Path, way: str) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_same_holds_where_the_jvm_reads(verified: Verified, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "source.sqlite", isolation_level=None)) as connection:
         connection.executescript(CREATED)
         options = {**OPTIONS, "detect_deletes": True}
         url = f"jdbc:sqlite:{tmp_path}/source.sqlite"
-        pipe = pipe_of(tmp_path / "pipe", "people", way, options, jdbc_url=url)
-        follow(pipe, "people", connection.execute)
+        pipe = pipe_of(tmp_path / "pipe", "people", options, jdbc_url=url)
+        follow(pipe, "people", connection.execute, verified, LINES, BATCHES)
 
 
-@pytest.mark.parametrize("way", ["lines", "batches"])
 def test_changes_from_the_log_have_the_new_names(
-    postgresql: PostgreSQL, tmp_path: Path, way: str
+    postgresql: PostgreSQL, verified: Verified, tmp_path: Path
 ) -> None:
     options = {name: OPTIONS[name] for name in ("exclude_columns", "rename")} | {
         "replication_method": "LOG_BASED"
@@ -137,16 +144,11 @@ def test_changes_from_the_log_have_the_new_names(
         )
         connection.execute("update people set body = repeat('x', 5000)")
         options["rename"] = {**RENAMED, "body": "long_text"}
-        pipe = pipe_of(
-            tmp_path,
-            "public-people",
-            way,
-            options,
-            **login(database, log_slot=f"s_{database.name}"),
-        )
+        settings = login(database, log_slot=f"s_{database.name}")
+        pipe = pipe_of(tmp_path, "public-people", options, **settings)
         pipe.target["pipeline"] = database.name
         try:
-            follow(pipe, "public-people", connection.execute)
+            follow(pipe, "public-people", connection.execute, verified, LINES, BATCHES)
             lengths = pipe.rows("public-people", "length(long_text)")
         finally:
             drop_slots(database.dsn)

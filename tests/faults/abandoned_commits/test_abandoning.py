@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from faults.abandoned_run import (
     lose,
 )
 from faults.backed_lake import BackedLake
-from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Died, Faulty, Watched
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import (
@@ -36,7 +37,7 @@ from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.run_reports import runs, state_history
 
 
-@pytest.fixture(params=["disk", "s3", "state in SQLite"])
+@pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> SmallLake:
     if request.param == "s3":
         s3: S3 = request.getfixturevalue("s3")
@@ -48,8 +49,16 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> SmallLake:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runs_before", [0, 2])
-@pytest.mark.parametrize("moves", [0, 2])
+@pytest.mark.parametrize(
+    ("lake", "runs_before", "moves"),
+    [
+        *(("disk", runs_before, moves) for runs_before in (0, 2) for moves in (0, 2)),
+        ("s3", 2, 2),
+        ("state in SQLite", 0, 0),
+        ("state in SQLite", 2, 2),
+    ],
+    indirect=["lake"],
+)
 def test_commit_with_missing_file_is_abandoned(
     lake: SmallLake, dead: Process, runs_before: int, moves: int
 ) -> None:
@@ -98,10 +107,12 @@ def test_commit_with_missing_file_is_abandoned(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moves", [0, 3])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("faults", "step", "moves"),
+    [*((*each, 0) for each in SWEEPS), ((FAIL_AFTER, DIE_BEFORE), 1, 3)],
+)
 def test_fault_while_abandoning_loses_nothing(
-    tmp_path: Path, dead: Process, fault: str, moves: int
+    tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int, moves: int
 ) -> None:
     """The run is waiting as before, or is abandoned; nothing in between ever stays."""
 
@@ -115,7 +126,7 @@ def test_fault_while_abandoning_loses_nothing(
         give_up(lake, run_id, lake.faulty_files(wrap), dead)
 
     for lake in fault_sweep(
-        waits.copied, given_up, fault, check=lambda lake: check_before(lake, STEP)
+        waits.copied, given_up, *faults, step=step, check=lambda lake: check_before(lake, STEP)
     ):
         rows = lake.rows("grows")
         assert set(range(lake.published_bound())) <= set(rows) <= set(range(2 * STEP))
@@ -134,18 +145,20 @@ def test_fault_while_abandoning_loses_nothing(
     assert ends == {True, False}
 
 
-@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
-def test_s3_fault_while_abandoning_loses_nothing(s3: S3, dead: Process, fault: str) -> None:
+def test_s3_fault_while_abandoning_loses_nothing(s3: S3, dead: Process) -> None:
     """A fault at any change on S3 while a run is abandoned loses and repeats nothing."""
     changes = frozenset({"write", "copy", "delete"})
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     bound = lake.sync()
-    for nth in range(1, 30):
+    # By three, so that each half of a move, a copy and a delete, meets either fault.
+    for nth, fault in zip(range(1, 30), cycle((FAIL_AFTER, DIE_AFTER, DIE_AFTER)), strict=False):
         run_id = committed_and_dead(lake, dead, 2)
         lose(lake, run_id, "grows/part-1.zstd.parquet")
         faulty: list[Faulty] = []
 
-        def broken(requests: Any, nth: int = nth, faulty: list[Faulty] = faulty) -> Faulty:
+        def broken(
+            requests: Any, nth: int = nth, fault: str = fault, faulty: list[Faulty] = faulty
+        ) -> Faulty:
             faulty.append(Faulty(requests, nth, fault, changes))
             return faulty[0]
 

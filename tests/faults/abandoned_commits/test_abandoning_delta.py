@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, FAULTS, Died, Faulty, Interrupted
+from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
 from faults.storage.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError, UnpublishableError
 from singer_spark.state.run_log import last_committed
@@ -81,9 +81,13 @@ def test_abandoned_delta_conflict_undoes_entries(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_fault_while_abandoning_a_delta_conflict(
-    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path,
+    dead: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: tuple[str, ...],
+    step: int,
 ) -> None:
     """A fault while a Delta conflict is abandoned leaves no log entry half undone."""
     waits = conflicting(tmp_path / "waits", 3)
@@ -95,7 +99,7 @@ def test_fault_while_abandoning_a_delta_conflict(
             )
             give_up_delta(lake, lake.storage(wrap))
 
-    for lake in fault_sweep(waits.copied, given_up, fault):
+    for lake in fault_sweep(waits.copied, given_up, *faults, step=step):
         give_up_delta(lake)
         check_abandoned(lake, 3)
         assert lake.sync() == 4

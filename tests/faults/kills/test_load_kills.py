@@ -46,8 +46,9 @@ def load_with(
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-@pytest.mark.parametrize("tap_dies", [False, True], ids=["the tap lives", "the tap died before"])
-@pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
+@pytest.mark.parametrize(
+    ("fault", "tap_dies"), [(DIE_BEFORE, False), (DIE_BEFORE, True), (DIE_AFTER, True)]
+)
 def test_killed_target_is_resumed_or_restarted(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str, tap_dies: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Two runs on each store: of fifty pairs at once, one takes the pipeline each time; runs whose
+"""Two runs on each store: of twenty pairs at once, one takes the pipeline each time; runs whose
 clocks differ commit once.
 """
 
@@ -22,7 +22,7 @@ from target_spark_lake.commit.lock import entry_path, newest_entry
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
 Store = S3 | GoogleStore | AzureStore
-ROUNDS = 50
+ROUNDS = 20
 
 
 def test_two_runs_at_once_have_one_winner_each_time(store: Store) -> None:

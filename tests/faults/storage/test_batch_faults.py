@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE
+from faults.faulty import DIE_BEFORE
 from faults.kills.test_load_kills import load_with
 from faults.small_lake import Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
@@ -93,9 +93,13 @@ def assert_exact(lake: Lake) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
-@pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER, DIE_BEFORE, DIE_AFTER])
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_failed_batch_load_is_resumed_or_restarted(
-    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path,
+    dead: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: tuple[str, ...],
+    step: int,
 ) -> None:
     """Before its commit point, while it publishes, while it tidies up: the next run brings each row
     once.
@@ -110,7 +114,7 @@ def test_failed_batch_load_is_resumed_or_restarted(
 
     starts = set()
     calls = {"move", "create", "exchange", "delete"}
-    for lake in fault_sweep(fresh, run, fault, calls=calls, check=assert_exact):
+    for lake in fault_sweep(fresh, run, *faults, step=step, calls=calls, check=assert_exact):
         again = sent(lake, 2)
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"grows": 6})
         starts.add("committed" if is_committed else again[0]["start"])
@@ -118,6 +122,6 @@ def test_failed_batch_load_is_resumed_or_restarted(
         assert_exact(lake)
     assert (
         starts == {"committed", "resume", "saved"}
-        if fault in (DIE_BEFORE, DIE_AFTER)
+        if faults == (DIE_BEFORE,)
         else starts >= {"saved"}
     )

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Watched
+from faults.faulty import DIE_BEFORE, FAIL_AFTER, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, Wrap, ids_as_received
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
@@ -118,15 +118,18 @@ def first(tmp_path: Path) -> CompactedLake:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_in_compaction_loses_nothing(first: CompactedLake, dead: Process, fault: str) -> None:
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+def test_fault_in_compaction_loses_nothing(
+    first: CompactedLake, dead: Process, faults: tuple[str, ...], step: int
+) -> None:
     """A fault at any storage call of a compaction loses and repeats nothing."""
     probe = first.copied("probe")
     (done,) = probe.compact()
     assert (done.retired, done.published, probe.files()) == (2 * RUNS, 1, 1)
     probe.check_exact(BOUND)
     calls = {"move", "delete", "create", "exchange", "replace"}
-    for lake in fault_sweep(first.copied, partial(compacted, process=dead), fault, calls=calls):
+    operation = partial(compacted, process=dead)
+    for lake in fault_sweep(first.copied, operation, *faults, step=step, calls=calls):
         lake.check_readers_see_all_rows()
         lake.compact()
         lake.check_exact(BOUND)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from faults.faulty import FAULTS, Interrupted, Watched
+from faults.faulty import Interrupted, Watched
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import (
     CHANGES,
@@ -23,7 +23,7 @@ from faults.storage.test_delta_faults import (
     rows_after,
     store_of,
 )
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
 from singer_spark.store.storage import Storage
@@ -95,9 +95,9 @@ def tables(first: CompactedTables, tmp_path: Path) -> Callable[[object], Compact
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_fault_in_delta_compaction_leaves_one_version(
-    tables: Callable[[object], CompactedTables], dead: Process, fault: str
+    tables: Callable[[object], CompactedTables], dead: Process, faults: tuple[str, ...], step: int
 ) -> None:
     """A fault at any storage call of a compaction of delta tables leaves one version each at
     most.
@@ -107,7 +107,7 @@ def test_fault_in_delta_compaction_leaves_one_version(
     def compact(lake: CompactedTables, wrap: Wrap) -> None:
         lake.compact(lake.storage(wrap), dead)
 
-    for lake in fault_sweep(tables, compact, fault):
+    for lake in fault_sweep(tables, compact, *faults, step=step):
         lake.check_rows()
         lake.compact()
         lake.check_compacted()

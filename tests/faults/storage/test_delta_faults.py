@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from faults.faulty import FAULTS, Interrupted, Proxy
 from faults.numbered_lake import LAYOUT, NumberedLake
 from faults.small_lake import NO_BEATS, Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import last_committed
@@ -253,8 +253,10 @@ def store_of(lake: TwoTables) -> Any:
     return BucketState(lake.storage(), LAYOUT.state)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_in_conversion_leaves_one_format(tmp_path: Path, dead: Process, fault: str) -> None:
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+def test_fault_in_conversion_leaves_one_format(
+    tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int
+) -> None:
     """A fault at any storage call of a conversion leaves all tables in one format."""
 
     def convert(lake: TwoTables, wrap: Wrap | None = None) -> None:
@@ -267,7 +269,7 @@ def test_fault_in_conversion_leaves_one_format(tmp_path: Path, dead: Process, fa
     first = TwoTables(tmp_path / "first", "parquet")
     first.sync()
     first.sync()
-    for lake in fault_sweep(first.copied, convert, fault):
+    for lake in fault_sweep(first.copied, convert, *faults, step=step):
         convert(lake)
         for table in (GROWS, CHANGES):
             assert lake.rows(table) == rows_after(table, 2)

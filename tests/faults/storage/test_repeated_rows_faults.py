@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE
 from faults.kills.test_load_kills import load_with
 from faults.small_lake import Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from target.formats.merging.keyed_items import item, items
 from target.loading import JSON, Lake, state
@@ -35,9 +34,13 @@ def increment() -> list[JSON]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
-@pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER, DIE_BEFORE, DIE_AFTER])
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_repeated_rows_stay_left_out_whatever_dies(
-    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
+    tmp_path: Path,
+    dead: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: tuple[str, ...],
+    step: int,
 ) -> None:
     """Before the commit point, while it publishes, while it tidies up: the next run brings each
     version once.
@@ -53,7 +56,7 @@ def test_repeated_rows_stay_left_out_whatever_dies(
     def run(lake: Lake, wrap: Wrap) -> None:
         load_with(lake.load, lake.announced(increment()), wrap, dead, monkeypatch)
 
-    for lake in fault_sweep(fresh, run, fault, check=assert_exact):
+    for lake in fault_sweep(fresh, run, *faults, step=step, check=assert_exact):
         again = lake.announced(increment())
         is_committed = (again[0]["start"], again[0]["value"]) == ("saved", {"clock": 8})
         lake.load(*([] if is_committed else again))

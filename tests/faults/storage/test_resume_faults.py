@@ -23,7 +23,7 @@ from faults.faulty import (
 )
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, STEP, SmallLake, Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
@@ -92,8 +92,10 @@ def test_fault_in_a_resumed_run_loses_nothing(tmp_path: Path, dead: Process, fau
             assert lake.taken_over() >= 2
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_while_discarding_a_checkpoint(tmp_path: Path, dead: Process, fault: str) -> None:
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+def test_fault_while_discarding_a_checkpoint(
+    tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int
+) -> None:
     """And whatever was discarded by half is never taken over."""
     died = ResumingLake(f"{tmp_path}/died", {})
     die_with_a_checkpoint(died, dead)
@@ -101,7 +103,7 @@ def test_fault_while_discarding_a_checkpoint(tmp_path: Path, dead: Process, faul
     def fresh(name: object) -> SmallLake:
         return SmallLake(died.copied(name).url, {})
 
-    for anew in fault_sweep(fresh, partial(run, process=dead), fault):
+    for anew in fault_sweep(fresh, partial(run, process=dead), *faults, step=step):
         resuming = ResumingLake(anew.url, {})
         anew.check_readers_see_committed_rows()
         with suppress(

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import FAULTS
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, Wrap
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.core.identity import Process
 from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
@@ -75,9 +74,9 @@ class ChangedLake(SmallLake):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_fault_in_a_column_change_loses_nothing(
-    tmp_path: Path, dead: Process, fault: str, change: str
+    tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int, change: str
 ) -> None:
     """A fault in a run that changes its table's columns loses and repeats nothing."""
     first = f"{tmp_path}/first"
@@ -93,7 +92,7 @@ def test_fault_in_a_column_change_loses_nothing(
     def check(changed: ChangedLake) -> None:
         changed.check_exact(2 * STEP)
 
-    for changed in fault_sweep(lake, run, fault, least=31, check=check):
+    for changed in fault_sweep(lake, run, *faults, step=step, least=31, check=check):
         changed.check_readers_see_committed_rows()
         committed = changed.committed_bound()
         assert committed >= STEP

@@ -100,9 +100,8 @@ def test_kill_at_each_step_to_sqlite_is_recovered(tmp_path: Path, dead: Process)
 def test_killed_at_each_step_to_postgresql_too(
     tmp_path: Path, dead: Process, postgresql: PostgreSQL
 ) -> None:
-    check_kills(
-        BackedLake(f"{tmp_path}/lake", {}, StateBackend(postgresql.new_database().dsn)), dead
-    )
+    backend = StateBackend(postgresql.new_database().dsn)
+    check_kills(BackedLake(f"{tmp_path}/lake", {}, backend), dead, (DIE_BEFORE,))
 
 
 def test_killed_at_each_step_to_another_folder_too(tmp_path: Path, dead: Process) -> None:
@@ -137,7 +136,7 @@ def test_death_with_state_in_sqlite_loses_nothing(tmp_path: Path, dead: Process)
     probe = BackedLake(f"{tmp_path}/probe", {}, sqlite_at(tmp_path, "probe.db"))
     counting = Counting()
     probe.sync(probe.faulty_files(counting))
-    for nth in range(1, len(counting.calls) + 1):
+    for nth in counting.places(DIE_BEFORE):
         lake = BackedLake(f"{tmp_path}/{nth}", {}, sqlite_at(tmp_path, f"{nth}.db"))
         with suppress(Died, SingerSparkError):
             lake.sync(lake.faulty_files(lambda files, n=nth: Faulty(files, n, DIE_AFTER)), dead)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from faults.faulty import FAULTS, Died, Interrupted, Watched
+from faults.faulty import Died, Interrupted, Watched
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
-from faults.sweep import fault_sweep
+from faults.sweep import SWEEPS, fault_sweep
 from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError
 from singer_spark.state.run_log import run_ids
@@ -75,9 +75,9 @@ def tables(first: VacuumedTables, tmp_path: Path) -> Callable[[object], Vacuumed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("faults", "step"), SWEEPS)
 def test_fault_in_vacuum_removes_nothing_needed(
-    tables: Callable[[object], VacuumedTables], dead: Process, fault: str
+    tables: Callable[[object], VacuumedTables], dead: Process, faults: tuple[str, ...], step: int
 ) -> None:
     """A fault at any storage call of a vacuum removes nothing that is needed."""
     probe = tables("probe")
@@ -91,7 +91,7 @@ def test_fault_in_vacuum_removes_nothing_needed(
     def vacuum(lake: VacuumedTables, wrap: Wrap) -> None:
         lake.vacuum(lake.storage(wrap), dead)
 
-    for lake in fault_sweep(tables, vacuum, fault):
+    for lake in fault_sweep(tables, vacuum, *faults, step=step):
         lake.check_rows()
         lake.vacuum()
         lake.check_vacuumed()

@@ -44,6 +44,8 @@ OTHERS += [f"org.bouncycastle:{name}-jdk18on:1.81" for name in ("bcprov", "bcpki
 QUEUE = "yarn.scheduler.capacity.root"
 SETTINGS = {
     "yarn.scheduler.minimum-allocation-mb": "128",
+    # Containers that ended, or are wanted, are heard of by this.
+    "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "100",
     "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100.0",
     # The jar has no settings of a queue.
     f"{QUEUE}.queues": "default",
