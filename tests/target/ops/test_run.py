@@ -208,7 +208,7 @@ def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
-    [(("--stream", "ordres"), "orders"), (("--replace",), "--full")],
+    [(("--stream", "ordres"), "orders"), (("--stream", "x*"), "x*"), (("--replace",), "--full")],
 )
 def test_what_no_run_can_mean_is_refused_with_what_is_meant(
     folder: Path, flags: tuple[str, ...], said: str
