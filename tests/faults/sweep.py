@@ -8,6 +8,8 @@ from contextlib import suppress
 from itertools import cycle
 from typing import Any, TypeVar
 
+import pytest
+
 from faults.faulty import (
     DIE_AFTER,
     DIE_BEFORE,
@@ -22,9 +24,13 @@ from faults.small_lake import Wrap
 from singer_spark.errors import SingerSparkError
 
 AnyLake = TypeVar("AnyLake")
-# For what `test_storage_faults` sweeps whole by every fault: it fails at every other call, at each
-# change behind it, that one or all that follow, and dies before each change.
+# `test_storage_faults` sweeps a sync by every fault. For anything else every other call fails, each
+# change is made and fails, or fails with all later calls, in turn, and the process dies before each
+# change.
 SWEEPS = [((FAIL_BEFORE,), 2), ((FAIL_AFTER, FAIL_FROM_HERE), 1), ((DIE_BEFORE,), 1)]
+in_turn = pytest.mark.parametrize(
+    ("faults", "step"), SWEEPS, ids=["it fails before", "it fails after", "it dies"]
+)
 
 
 def fault_sweep(

@@ -11,7 +11,6 @@ import os
 import re
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +88,7 @@ LABELS = {n: f"é{n}" for n in range(500)}
 
 
 def points() -> bytes:
-    """The lines of a tap, whose rows have a column that is no plain one."""
+    """A tap's lines, whose rows have a nested column."""
     properties = {"id": {"type": "integer"}, "at": POINT}
     schema = {"type": "object", "properties": properties}
     stream = {"stream": "my points"}
@@ -103,13 +102,15 @@ def points() -> bytes:
 
 
 @pytest.fixture
-def staging(store: Any, tmp_path: Path) -> Iterator[Pipe]:
-    """A pipe whose target stages by Spark; at the end the rows are in the store, and nothing is
-    staged any more.
-    """
-    lake = Storage(f"{store.new_bucket()}/some lake", store.storage_options)
-    config = {"bucket": lake.url, "storage_options": store.storage_options, "staging": "spark"}
-    yield Pipe(tmp_path, {}, config)
+def staging(store: Any, tmp_path: Path) -> Pipe:
+    """A pipe whose target stages by Spark."""
+    options, url = store.storage_options, f"{store.new_bucket()}/some lake"
+    return Pipe(tmp_path, {}, {"bucket": url, "storage_options": options, "staging": "spark"})
+
+
+def assert_points_arrived(store: Any, pipe: Pipe) -> None:
+    """The rows are in the store, and nothing is staged any more."""
+    lake = Storage(pipe.target["bucket"], store.storage_options)
     (file,) = lake.list("raw/my%20points")
     rows = pq.read_table(io.BytesIO(lake.read(file.path) or b"")).select(["id", "at"]).to_pylist()
     assert {row["id"]: row["at"] for row in rows} == {
@@ -138,6 +139,7 @@ def test_what_spark_stages_goes_straight_to_the_bucket(
             check=False,
         )
     assert done.returncode == 0, done.stderr.decode()
+    assert_points_arrived(store, staging)
     loaded = classes.read_text(errors="replace")
     assert ".S3AFileSystem source" not in loaded
     if archive_path(find_java_home()).exists():
@@ -150,7 +152,8 @@ def test_what_spark_stages_goes_straight_to_the_bucket(
 
 @pytest.mark.usefixtures("spark", "with_pandas")
 @pytest.mark.parametrize("store", ["google", "azure"], indirect=True)
-def test_spark_stages_on_other_stores(staging: Pipe) -> None:
+def test_spark_stages_on_other_stores(store: Any, staging: Pipe) -> None:
     """By a session of this process."""
     with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
         TargetSparkLake(config=staging.target).listen(io.BytesIO(points()))
+    assert_points_arrived(store, staging)

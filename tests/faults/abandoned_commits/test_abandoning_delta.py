@@ -12,7 +12,7 @@ from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
 from faults.storage.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError, UnpublishableError
 from singer_spark.state.run_log import last_committed
@@ -81,7 +81,7 @@ def test_abandoned_delta_conflict_undoes_entries(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_while_abandoning_a_delta_conflict(
     tmp_path: Path,
     dead: Process,

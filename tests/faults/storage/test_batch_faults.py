@@ -15,7 +15,7 @@ import pytest
 from faults.faulty import DIE_BEFORE
 from faults.kills.test_load_kills import load_with
 from faults.small_lake import Wrap
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
@@ -93,7 +93,7 @@ def assert_exact(lake: Lake) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_failed_batch_load_is_resumed_or_restarted(
     tmp_path: Path,
     dead: Process,

@@ -13,7 +13,7 @@ import pytest
 
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, Wrap, ids_as_received
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
@@ -118,7 +118,7 @@ def first(tmp_path: Path) -> CompactedLake:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_in_compaction_loses_nothing(
     first: CompactedLake, dead: Process, faults: tuple[str, ...], step: int
 ) -> None:

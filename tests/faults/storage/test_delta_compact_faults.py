@@ -23,7 +23,7 @@ from faults.storage.test_delta_faults import (
     rows_after,
     store_of,
 )
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
 from singer_spark.store.storage import Storage
@@ -95,7 +95,7 @@ def tables(first: CompactedTables, tmp_path: Path) -> Callable[[object], Compact
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_in_delta_compaction_leaves_one_version(
     tables: Callable[[object], CompactedTables], dead: Process, faults: tuple[str, ...], step: int
 ) -> None:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from faults.faulty import FAULTS, Interrupted, Proxy
 from faults.numbered_lake import LAYOUT, NumberedLake
 from faults.small_lake import NO_BEATS, Wrap
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import last_committed
@@ -253,7 +253,7 @@ def store_of(lake: TwoTables) -> Any:
     return BucketState(lake.storage(), LAYOUT.state)
 
 
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_in_conversion_leaves_one_format(
     tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from faults.kills.test_load_kills import load_with
 from faults.small_lake import Wrap
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from target.formats.merging.keyed_items import item, items
 from target.loading import JSON, Lake, state
@@ -34,7 +34,7 @@ def increment() -> list[JSON]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_repeated_rows_stay_left_out_whatever_dies(
     tmp_path: Path,
     dead: Process,

@@ -23,7 +23,7 @@ from faults.faulty import (
 )
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, STEP, SmallLake, Wrap
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from servers.s3 import S3
 from singer_spark.core.identity import Process
 from singer_spark.errors import SingerSparkError
@@ -92,7 +92,7 @@ def test_fault_in_a_resumed_run_loses_nothing(tmp_path: Path, dead: Process, fau
             assert lake.taken_over() >= 2
 
 
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_while_discarding_a_checkpoint(
     tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int
 ) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, Wrap
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.core.identity import Process
 from singer_spark.core.lake_type import Struct, columns_from_text, columns_to_text
@@ -74,7 +74,7 @@ class ChangedLake(SmallLake):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_in_a_column_change_loses_nothing(
     tmp_path: Path, dead: Process, faults: tuple[str, ...], step: int, change: str
 ) -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from faults.faulty import Died, Interrupted, Watched
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
-from faults.sweep import SWEEPS, fault_sweep
+from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.errors import LockedError, SingerSparkError
 from singer_spark.state.run_log import run_ids
@@ -75,7 +75,7 @@ def tables(first: VacuumedTables, tmp_path: Path) -> Callable[[object], Vacuumed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("faults", "step"), SWEEPS)
+@in_turn
 def test_fault_in_vacuum_removes_nothing_needed(
     tables: Callable[[object], VacuumedTables], dead: Process, faults: tuple[str, ...], step: int
 ) -> None:
