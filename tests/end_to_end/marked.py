@@ -22,10 +22,13 @@ FROM_A_TERMINAL = ["env", "--default-signal=HUP,INT"]
 
 
 def until(
-    condition: Callable[[], Any], what: str, process: subprocess.Popen[bytes] | None = None
+    condition: Callable[[], Any],
+    what: str,
+    process: subprocess.Popen[bytes] | None = None,
+    seconds: float = SECONDS,
 ) -> Any:
     """Waits for something true and gives it; fails where the process ends before."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         assert process is None or process.poll() is None, (

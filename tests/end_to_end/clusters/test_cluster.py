@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +29,7 @@ from end_to_end.cluster import (
     small,
 )
 from end_to_end.executors import disks, holding, kill_executors, kill_worker
+from end_to_end.marked import until
 from end_to_end.page import ROOT, Reader
 from servers.child import started
 from servers.clusters.hosts import LOOPBACK
@@ -366,11 +366,12 @@ def test_mariadb_load_survives_worker_death(
         cursor.execute("select get_lock('hold', 0)")
 
         def kill_the_host() -> None:
-            give_up = time.monotonic() + GONE_SECONDS
             try:
-                while not (cursor.execute(HELD) and cursor.fetchall() == ((1,),)):
-                    assert time.monotonic() < give_up, "no reader came to the row where it waits"
-                    time.sleep(0.05)
+                until(
+                    lambda: cursor.execute(HELD) and cursor.fetchall() == ((1,),),
+                    "a reader at the row where it waits",
+                    seconds=GONE_SECONDS,
+                )
                 assert kill_worker(cluster, "tap-spark-jdbc") >= 1
             finally:
                 cursor.execute("do release_lock('hold')")

@@ -25,7 +25,7 @@ from singer_spark.engine.class_archive import (
 )
 from singer_spark.engine.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
 from singer_spark.engine.java import find_java_home
-from singer_spark.engine.session import command_for
+from singer_spark.engine.session import command_for, get_gateway
 from singer_spark.engine.spark_settings import SparkOptions
 from singer_spark.errors import ConfigurationError
 
@@ -313,9 +313,8 @@ def test_session_rehearsal_reads_and_writes(
     """What a session does for its archive works, here without the archive."""
     session = SimpleNamespace(read=spark.read, stop=lambda: None)
     monkeypatch.setattr(class_rehearsal, "get_session", lambda _: session)
-    log = str(tmp_path / "derby.log")
-    jvm: Any = spark._jvm
-    jvm.java.lang.System.setProperty("derby.stream.error.file", log)
+    system = get_gateway(class_rehearsal.OPTIONS).jvm.java.lang.System
+    system.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     class_rehearsal._in_session("jdbc:derby:memory:rehearsal;create=true", tmp_path)
     rows = pq.read_table(tmp_path / "parquet")
     assert rows.column_names[:5] == ["A", "B", "C", "D", "at"]

@@ -5,7 +5,6 @@ repeated.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from end_to_end.marked import until
 from servers.postgresql import PostgreSQL, standby
 from tap.dying import Pipe
 from tap.opened import login
@@ -44,11 +44,8 @@ def catch_up(primary: psycopg.Connection[Any], follower: PostgreSQL) -> None:
     last = "select pg_current_xact_id()::text, pg_logical_emit_message(true, 'test', 'catch up')"
     ((transaction, _),) = primary.execute(last).fetchall()
     seen = f"select pg_snapshot_xmax(pg_current_snapshot()) > '{transaction}'::xid8"
-    deadline = time.monotonic() + 60
     with psycopg.connect(follower.database("postgres").dsn, autocommit=True) as connection:
-        while not connection.execute(seen).fetchall()[0][0]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: connection.execute(seen).fetchall()[0][0], "the standby", seconds=60)
 
 
 @pytest.mark.parametrize("first_by", ["primary", "standby"])

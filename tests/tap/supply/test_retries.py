@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from end_to_end.marked import SECONDS, until
 from servers import postgresql as server
 from servers.postgresql import Database
 from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
@@ -72,14 +72,14 @@ def meanwhile(work: Callable[[], None]) -> Iterator[None]:
     assert not failures, failures
 
 
-def blocked(connection: psycopg.Connection[Any], seconds: float = 120) -> int:
+def blocked(connection: psycopg.Connection[Any], seconds: float = SECONDS) -> int:
     """The process of the reader that waits in the middle of its slice."""
-    give_up = time.monotonic() + seconds
-    while time.monotonic() < give_up:
-        if found := connection.execute(BLOCKED).fetchone():
-            return int(found[0])
-        time.sleep(0.01)
-    raise AssertionError("no reader came to the row where it waits")
+    (found,) = until(
+        lambda: connection.execute(BLOCKED).fetchone(),
+        "a reader at the row where it waits",
+        seconds=seconds,
+    )
+    return int(found)
 
 
 def config_of(database: Database, reader: str) -> dict[str, Any]:

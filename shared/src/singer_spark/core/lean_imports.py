@@ -1,5 +1,4 @@
-"""Imports of singer-sdk that leave out what hardly any run needs and what takes a third of its
-time.
+"""Imports singer-sdk without the modules that hardly any run needs.
 
 The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web,
 joblib for a drain that our target does by itself, and universal-pathlib, with all of fsspec, for a
