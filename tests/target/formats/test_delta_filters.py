@@ -217,6 +217,7 @@ IN_SPARK = {
 }
 
 
+@pytest.mark.slow
 def test_delta_filters_in_spark(lake: DeltaLake) -> None:
     """A filter on a Delta table finds in Spark the rows that it finds in the files."""
     folder, statements = lake.folder / "raw", []

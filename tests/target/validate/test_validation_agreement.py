@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from fqdn import FQDN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, FormatChecker
@@ -226,6 +227,13 @@ def is_clock(text: object) -> bool:
     return not isinstance(text, str) or (is_moment(f"1970-01-01T{text}") and text[:1].isdigit())
 
 
+def is_hostname(text: object) -> bool:
+    """RFC 1123's host name, in ASCII: `fqdn` alone takes digits of any script."""
+    if not isinstance(text, str):
+        return True
+    return text.isascii() and FQDN(text, min_labels=1).is_valid
+
+
 def is_number(_: object, value: object) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
@@ -238,7 +246,8 @@ def judge(schema: str) -> Any:
     formats = FormatChecker(formats=())
     uuid = {"uuid": FormatChecker.checkers["uuid"]}
     times = {"date-time": (is_moment, ()), "time": (is_clock, ())}
-    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, **uuid, **times}
+    own = {"hostname": (is_hostname, ValueError), **times}
+    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, **uuid, **own}
     types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine(
         "integer", lambda _, value: is_number(_, value) and value % 1 == 0
     )
