@@ -20,7 +20,7 @@ say "The first run takes everything"
 flow
 run "$bin/python" demo/show.py
 
-say "Trade goes on: an order in the minute of the bookmark, two later ones, an old one is shipped"
+say "Trade continues: an order in the minute of the bookmark, two later ones, an old one is shipped"
 run "$bin/python" demo/make_database.py .demo/shop.db --change
 
 say "The second run takes what changed: 4 orders (customers have no replication key, so they come whole)"

@@ -207,7 +207,7 @@ def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
 def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
     """How rows that are committed late are found, and the keys that cost a scan."""
     dialect, searches = tap.database.source.dialect, tap.snapshots.searches
-    told, missing = searches.described(plans), {}
+    texts, missing = searches.described(plans), {}
     by_text: dict[str, list[str]] = defaultdict(list)
     for plan in plans:
         search = searches.known(plan)
@@ -223,7 +223,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
                 "no index on its replication key, so each run reads the whole table; CREATE INDEX "
                 f"... ON {dialect.table(plan.table)} ({name}) makes it cheap"
             )
-        by_text[told.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(
+        by_text[texts.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(
             plan.stream
         )
     for text, streams in by_text.items():

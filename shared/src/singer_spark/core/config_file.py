@@ -2,7 +2,7 @@
 file beside them; their references; and the problems of their settings.
 
 A reference is `${NAME}`, `${file:PATH}` or `${aws-sm:NAME}`: a variable, a file's content, a secret
-of a store. Problems are told setting by setting, in messages that show no secret.
+of a store. Problems are reported setting by setting, in messages that show no secret.
 """
 
 from __future__ import annotations

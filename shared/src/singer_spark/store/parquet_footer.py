@@ -50,16 +50,23 @@ Struct = dict[int, tuple[int, Any]]
 
 @contextmanager
 def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
-    """A file of a storage, opened for reading; only what is read is transferred."""
-    try:
-        with storage.open(path) as file:
+    """A file of a storage, opened for reading; only what is read is transferred.
+
+    Raises:
+        StorageError: it can't be read, or what is read of it is damaged.
+    """
+    with storage.open(path) as file:
+        try:
             yield file
-    except SingerSparkError:
-        raise
-    except OSError as error:
-        raise StorageError(
-            RunCode.PARQUET_DAMAGED, f"can't read {path}: {error}; run again"
-        ) from error
+        except OSError as error:
+            # Arrow's errors about a file's content have no number; those of reading have one.
+            if type(error) is not OSError or error.errno is not None:
+                raise
+            raise StorageError(
+                RunCode.PARQUET_DAMAGED,
+                f"{storage.url}/{path} can't be read as Parquet: {error}; run again, and if it "
+                "stays, restore the file",
+            ) from error
 
 
 def download(storage: Storage, path: str, target: Path) -> None:

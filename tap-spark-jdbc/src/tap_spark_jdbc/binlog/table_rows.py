@@ -291,20 +291,20 @@ class RowImages:
         columns = [_present(each, len(types)) for each in rows.present]
         found: list[list[dict[int, Values]]] = [[] for _ in columns]
         events: list[Numbers] = []
-        lanes = np.flatnonzero(rows.begins < rows.ends)
-        at = rows.begins[lanes]
-        while len(lanes):
+        open_rows = np.flatnonzero(rows.begins < rows.ends)
+        at = rows.begins[open_rows]
+        while len(open_rows):
             for image, present in enumerate(columns):
                 values, at = _image(rows.content, at, present, types)
                 found[image].append(values)
-            if (at > rows.ends[lanes]).any():
+            if (at > rows.ends[open_rows]).any():
                 raise SourceError(
                     TapCode.LOG_ROWS_MALFORMED,
                     "rows in the log are not as their table is described there",
                 )
-            events.append(rows.events[lanes])
-            more = at < rows.ends[lanes]
-            lanes, at = lanes[more], at[more]
+            events.append(rows.events[open_rows])
+            more = at < rows.ends[open_rows]
+            open_rows, at = open_rows[more], at[more]
         return cls._in_order(events, found, rows.content)
 
     @classmethod

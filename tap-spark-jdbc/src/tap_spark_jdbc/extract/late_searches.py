@@ -120,7 +120,7 @@ class LateSearches:
         finally:
             connection.within()
         return {
-            each.stream: self._known[each.stream].told
+            each.stream: self._known[each.stream].text
             for each in guarded
             if each.stream in self._known
         }

@@ -47,7 +47,7 @@ class LateSearch:
     missing_index: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """In a few words, for users."""
         match self.kind:
             case "all":

@@ -58,7 +58,7 @@ _PASSING = (ConnectionLostError, DisturbedError)
 
 
 class TooWideError(Exception):
-    """A round trip brought more bytes than it may; nothing was read."""
+    """A round trip returned more bytes than it may; nothing was read."""
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def committed_body(
 
     `state` is None if the saved one stays, `state_location` if it is in the bucket.
 
-    `shapes` are those of all streams that runs have brought so far.
+    `shapes` are those of all streams that runs have loaded so far.
     """
     return {
         **head,

@@ -107,9 +107,9 @@ class PipelineRun:
     @property
     def shapes(self) -> Mapping[str, str]:
         """What determined each stream's table (`StreamSink.shape`) when a committed run last
-        brought it.
+        loaded it.
 
-        Streams that only version 0.1.0 brought are not known.
+        Streams that only version 0.1.0 loaded are not known.
         """
         last = self.recovery.last
         return last.body.get(journal.SHAPES, {}) if last is not None else {}

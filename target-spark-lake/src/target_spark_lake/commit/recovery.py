@@ -175,7 +175,7 @@ def _resolve_state(
     ):
         raise LockedError(
             LakeCode.CHANGED_BESIDE,
-            f"something else wrote to {store.origin} while the state was brought there; run again",
+            f"something else wrote to {store.origin} while the state was moved there; run again",
         )
     moved = journal.rewritten(storage, layout, last, store.location)
     if saved is not None:

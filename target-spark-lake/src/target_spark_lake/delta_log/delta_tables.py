@@ -216,7 +216,7 @@ class DeltaTables:
         return unreferenced(self._storage, table, record, before)
 
     def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
-        """The files except those brought back meanwhile; the log needs no entry."""
+        """The files except those restored meanwhile; the log needs no entry."""
         return forget(self._storage, unreferenced)
 
     def tidy(self, table: str, version: int) -> None:

@@ -179,7 +179,7 @@ def unreferenced(
 
 
 def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
-    """The files except those brought back meanwhile (RESTORE); the log needs no entry."""
+    """The files except those restored meanwhile (RESTORE); the log needs no entry."""
     current = read_snapshot(storage, unreferenced.table)
     if current is None:  # the user that removed the log must decide about the files
         return ()

@@ -212,7 +212,7 @@ def _restoration(
     (OPTIMIZE).
 
     The new files hold rows that the commit replaces, but no other rows than the files before them.
-    So those older files are brought back in the same log entry, except the ones that the commit
+    So those older files are restored in the same log entry, except the ones that the commit
     replaces.
     """
     assert commit.seen is not None

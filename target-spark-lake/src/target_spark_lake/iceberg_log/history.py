@@ -320,7 +320,7 @@ def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
 def _changes(
     storage: Storage, now: IcebergSnapshot, commit: IcebergCommit, made: int
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Files that are brought back, and files that are removed."""
+    """Files that are restored, and files that are removed."""
     added, gone = now.at(made).changes()
     if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
         raise UnpublishableError(

@@ -265,7 +265,7 @@ def _restoration(
     (a compaction).
 
     The new files hold rows that the commit replaces, but no other rows than the files before them.
-    So those older files are brought back in the same snapshot, except the ones that the commit
+    So those older files are restored in the same snapshot, except the ones that the commit
     replaces.
     """
     before = now.at(commit.snapshot)

@@ -262,7 +262,7 @@ class WholeStreams:
         )
 
     def load_of(self, sink: StreamSink) -> StreamLoad:
-        """What the run brought for a stream whose batches are all staged."""
+        """What the run loads for a stream whose batches are all staged."""
         return StreamLoad(
             # Not a later SCHEMA without records: it may name columns that no staged file has.
             sink.resolved.schema if sink.resolved else sink.schema,

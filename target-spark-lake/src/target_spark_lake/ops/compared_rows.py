@@ -1,5 +1,5 @@
 """The rows that `spark-lake verify` compares: those of a committed table of the lake, read without
-a lock, with columns made comparable to the source's, and brought together by their groups.
+a lock, with columns made comparable to the source's, and collected by their groups.
 
 The lake's columns may be wider than the source's, or text on request. Groups are in files on this
 machine, a few of them in memory at a time.
@@ -211,7 +211,7 @@ class GroupedRows:
     Closed at the end of a `with`.
 
     Functions transform each table, one after the other. Without a first function, rows are not
-    brought together.
+    collected.
     """
 
     def __init__(

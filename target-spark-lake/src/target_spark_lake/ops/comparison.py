@@ -271,15 +271,15 @@ def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
     """
     none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
     has_loose = pc.greater(loose, 0)
-    settled = pc.or_(even, pc.invert(has_loose))
+    is_counted = pc.or_(even, pc.invert(has_loose))
     judged = pc.and_(pc.invert(even), pc.invert(has_loose))
     return {
         MISSING: pc.if_else(judged, pc.max_element_wise(pc.subtract(firm, lake), 0), none),
         EXTRA: pc.if_else(judged, pc.max_element_wise(pc.subtract(lake, firm), 0), none),
         DIFFERENT: pc.if_else(pc.and_(judged, pc.equal(lake, firm)), firm, none),
-        "source_rows": pc.if_else(settled, all_rows, none),
-        "lake_rows": pc.if_else(settled, lake, none),
-        "not_compared": pc.if_else(settled, none, all_rows),
+        "source_rows": pc.if_else(is_counted, all_rows, none),
+        "lake_rows": pc.if_else(is_counted, lake, none),
+        "not_compared": pc.if_else(is_counted, none, all_rows),
         "older_versions": none,
     }
 

@@ -125,7 +125,7 @@ class StreamRepair:
     part: Part | None
 
     def load(self, groups: pa.Table, counts: Mapping[str, int]) -> StreamLoad:
-        """The load that a run would have brought.
+        """The load that a run would have made.
 
         Raises:
             UnrepairableError: the table has no key, or has a column of another type.

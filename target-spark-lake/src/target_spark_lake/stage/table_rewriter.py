@@ -232,7 +232,7 @@ class TableRewriter:
             cause = " ".join(str(error).split())
             raise StorageError(
                 LakeCode.SPARK_TASK_FAILED,
-                f"file {path} could not be brought to its table's new columns: {cause}",
+                f"file {path} could not be rewritten with its table's new columns: {cause}",
             ) from error
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
