@@ -12,7 +12,7 @@ DRIVERS := postgresql mariadb sqlite
 VENV := $(if $(SPARK),.venv-spark-$(SPARK),.venv)
 SMOKE := tests/shared/engine/test_spark_versions.py tests/end_to_end/syncs/test_both_engines.py
 OF_SPARK := $(SMOKE) tests/end_to_end/syncs tests/tap/send/test_engines.py tests/tap/supply/test_spark_reader.py
-OF_SPARK += tests/tap/extract/late_commits/test_one_moment.py
+OF_SPARK += tests/tap/extract/late_commits/test_one_snapshot.py
 OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validate/test_values.py
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2

@@ -64,7 +64,7 @@ class ShopTap(Tap):
     ids=lambda encoding: "-".join(encoding.values()),
 )
 @pytest.mark.parametrize("inside", [True, False], ids=["in the lake's staging", "elsewhere"])
-def test_batches_of_the_sdks_encoders_arrive_whole(
+def test_sdk_encoder_batches_load_completely(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: dict[str, str], inside: bool
 ) -> None:
     lake = Lake(tmp_path / "lake")

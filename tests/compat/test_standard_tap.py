@@ -14,7 +14,7 @@ ROOT = SUITE.parents[2]
 
 
 @pytest.mark.slow
-def test_the_tap_passes_the_standard_tests_of_the_sdk():
+def test_tap_passes_sdk_standard_tests():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(SUITE)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False

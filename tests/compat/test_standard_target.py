@@ -166,6 +166,7 @@ class TestStandardTarget(StandardTests):
         )
 
 
-def test_every_standard_test_of_the_sdk_is_run_and_read() -> None:
+def test_all_sdk_target_tests_are_checked() -> None:
+    """Each standard target test of singer-sdk is run and has an expected result in the lake."""
     assert {each.name for each in target_tests.tests} == set(EXPECTED)
     assert {f"test_target_{name}" for name in EXPECTED} <= set(dir(TestStandardTarget))

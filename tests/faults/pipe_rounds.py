@@ -128,27 +128,27 @@ class Rounds:
         with watched(self.reader, self.shop.known) as looks:
             ended = self._run(kill)
         self.looks += len(looks)
-        told = (
+        reported = (
             f"{kill}: {ended.codes}, {ended.start}, {ended.sent.total()} sent in "
             f"{ended.seconds:.1f} s"
         )
         print(
-            told, "" if staged is None else f"; {sum(staged.values())} were there"
+            reported, "" if staged is None else f"; {sum(staged.values())} were there"
         )  # seen with a failure
         new_commits = self.reader.committed_runs().keys() - committed.keys()
         killed = ended.struck or (kill.step is not None and ended.codes[1] == -signal.SIGKILL)
         self.kills += killed
-        assert not ended.start or (ended.start == "resume") == (staged is not None), told
+        assert not ended.start or (ended.start == "resume") == (staged is not None), reported
         if ended.codes == (0, 0):
             self._check_good(ended, staged)
             return
-        assert killed, f"failed by itself: {told}\n{ended.outcome}"
+        assert killed, f"failed by itself: {reported}\n{ended.outcome}"
         # Of a tap that died before its first word the target knows nothing.
         assert ended.codes[1] != 0 or new_commits or not ended.states, (
-            f"nothing was committed, and it says so: {told}"
+            f"nothing was committed, and it says so: {reported}"
         )
         if not new_commits and all(body["phase"] == "published" for body in committed.values()):
-            assert (self.reader.state_bytes(), self.reader.data_paths()) == (state, files), told
+            assert (self.reader.state_bytes(), self.reader.data_paths()) == (state, files), reported
         self._keep(self.reader.check(self.shop.known))
         if ended.codes[1] > 0:
             self._check_tidy(stopped=ended.codes[1] > 128)

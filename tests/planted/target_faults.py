@@ -99,8 +99,8 @@ TARGET_FAULTS = (
         '        "previous_state": None,',
         (
             "tests/target/ops/test_state_commands.py",
-            "tests/faults/abandoned_commits/test_abandoning.py",
-            "tests/faults/abandoned_commits/test_abandoning_asleep.py",
+            "tests/faults/abandoned_commits/test_abandoned_commits.py",
+            "tests/faults/abandoned_commits/test_stale_restores.py",
             "-k",
             "state or missing_file",
         ),

@@ -40,7 +40,7 @@ class Webhook:
     def url(self) -> str:
         return f"{self.root}/services/{SECRET}"
 
-    def told(self) -> list[tuple[str, str]]:
+    def outcomes(self) -> list[tuple[str, str]]:
         """Outcome and text of each notice."""
         return [(each["outcome"], each["text"]) for each in self.notices]
 

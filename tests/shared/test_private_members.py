@@ -204,7 +204,7 @@ def test_no_class_uses_inherited_members() -> None:
 
 
 @pytest.mark.parametrize("owner, name", BY_OWNER, ids=lambda each: each)
-def test_the_installed_version_has_the_private_member(owner: str, name: str) -> None:
+def test_installed_version_has_private_member(owner: str, name: str) -> None:
     module, _, kind = owner.partition(":")
     found: Any = importlib.import_module(module)
     if kind:
@@ -214,8 +214,8 @@ def test_the_installed_version_has_the_private_member(owner: str, name: str) -> 
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda each: each.__name__)
-def test_an_adapter_names_all_private_members_that_it_uses(adapter: Any) -> None:
-    """Nor does it name any that it does not use."""
+def test_adapter_names_all_private_members_in_use(adapter: Any) -> None:
+    """It also names none that it does not use."""
     source = inspect.getsource(adapter)
     used = {name for each in Uses(ast.parse(source)).found for name in PRIVATE.findall(each)}
     assert {name for name in used if name not in _named(adapter)} == set()
@@ -251,7 +251,7 @@ def test_an_adapter_names_all_private_members_that_it_uses(adapter: Any) -> None
         "SparkConf(_jvm=jvm)",
     ),
 )
-def test_a_use_of_a_private_member_is_found(source: str) -> None:
+def test_private_member_use_is_found(source: str) -> None:
     assert _uses(source)
 
 
@@ -267,5 +267,5 @@ def test_a_use_of_a_private_member_is_found(source: str) -> None:
         "column = '_sdc_sequence'",
     ),
 )
-def test_what_is_ones_own_is_no_use_of_a_private_member(source: str) -> None:
+def test_use_of_own_private_member_is_allowed(source: str) -> None:
     assert not _uses(source)

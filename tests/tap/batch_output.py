@@ -33,14 +33,14 @@ def tables_of(messages: list[JSON], stream: str) -> list[pa.Table]:
 def records_of(message: JSON) -> list[JSON]:
     """The records of the files that a BATCH message names, which are whole and as it says."""
     records = []
-    for path, told in zip(paths_of([message]), message["files"], strict=True):
+    for path, reported in zip(paths_of([message]), message["files"], strict=True):
         if message["encoding"]["format"] == "parquet":
             found = pq.ParquetFile(path).read().to_pylist()
         else:
             opened = gzip.open if message["encoding"]["compression"] == "gzip" else open
             with opened(path, "rt", encoding="utf-8") as lines:
                 found = [json.loads(line) for line in lines]
-        assert told == {"rows": len(found), "bytes": path.stat().st_size}
+        assert reported == {"rows": len(found), "bytes": path.stat().st_size}
         records += [
             {name: value for name, value in each.items() if not name.startswith("_sdc_")}
             for each in found

@@ -60,20 +60,20 @@ def without_spark(*runs):
         if errors:
             *lines, loaded, code = errors.splitlines()
             assert loaded == "loaded: False", errors
-            told = [line for line in lines if line.startswith("tap-spark-jdbc: ")]
-            found.append((output, told, int(code.removeprefix("ended: "))))
+            reported = [line for line in lines if line.startswith("tap-spark-jdbc: ")]
+            found.append((output, reported, int(code.removeprefix("ended: "))))
     assert len(found) == len(runs)
     return found
 
 
-def test_what_needs_no_database_starts_no_spark():
+def test_help_version_and_about_start_no_spark():
     flags = ["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]
     for output, _, code in without_spark(*flags):
         assert code == 0
         assert "tap-spark-jdbc" in output
 
 
-def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path):
+def test_columnar_reading_loads_no_spark(postgres, tmp_path):
     files = {
         "encoding": {"format": "parquet"},
         "storage": {"root": (tmp_path / "batches").as_uri()},
@@ -91,7 +91,7 @@ def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path):
         assert Counter(json.loads(line)["type"] for line in output.splitlines())[kind] == count
 
 
-def test_help_and_about_describe_the_program() -> None:
+def test_help_and_about_describe_program() -> None:
     """Help has an example, and about says what each setting is for."""
     for program, run in (
         ("tap-spark-jdbc", command),
@@ -128,7 +128,8 @@ BAD_CONFIGS_AND_STATES = [
 ]
 
 
-def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
+def test_bad_config_or_state_is_one_line_error(tmp_path):
+    """A bad config or state is reported before Spark starts."""
     runs = []
     for number, (config, state, _) in enumerate(BAD_CONFIGS_AND_STATES):
         folder = tmp_path / str(number)
@@ -144,13 +145,13 @@ def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
         )
     ended = without_spark(*runs)
 
-    for (output, told, code), (*_, expected) in zip(ended, BAD_CONFIGS_AND_STATES, strict=True):
+    for (output, reported, code), (*_, expected) in zip(ended, BAD_CONFIGS_AND_STATES, strict=True):
         assert (output, code) == ("", 1)
-        (line,) = told
+        (line,) = reported
         assert all(text in line for text in expected), line
 
 
-def test_no_secret_is_in_the_process_list(sqlite):
+def test_process_list_shows_no_secret(sqlite):
     secrets = ["of-spark-itself", "of-a-store", "of-the-jvm"]
     names = [
         "spark.authenticate.secret",
@@ -171,7 +172,8 @@ def test_no_secret_is_in_the_process_list(sqlite):
     assert not [secret for secret in secrets if secret in run.errors]
 
 
-def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
+def test_database_refusal_is_one_line_error(spark, postgres):
+    """The error line holds no secret."""
     tap, _ = postgres("create table t (id integer primary key)")
     good = dict(tap.config)
 
@@ -204,7 +206,7 @@ def test_unrepresentable_value_names_its_column(spark, postgres):
     assert "stream public-t" in line
 
 
-def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(spark, sqlite):
+def test_bookmark_of_wrong_type_is_refused(spark, sqlite):
     tap, _ = sqlite(TABLE, incremental_tables=["t:id:integer"])
 
     assert (
@@ -259,7 +261,7 @@ def test_discover_select_dry_run_and_test(spark, sqlite):
     )
 
 
-def test_the_state_of_a_target_and_settings_of_the_environment(spark, sqlite, monkeypatch):
+def test_target_state_and_environment_settings_apply(spark, sqlite, monkeypatch):
     tap, _ = sqlite(TABLE)
     state = tap.folder / "lake/.dataspoc/state/shop/state.json"
     state.parent.mkdir(parents=True)
@@ -275,7 +277,7 @@ def test_the_state_of_a_target_and_settings_of_the_environment(spark, sqlite, mo
     assert [record["id"] for record in run.records("t")] == [2]
 
 
-def test_a_closed_standard_output_is_one_line_and_leaves_no_jvm(sqlite):
+def test_closed_stdout_is_one_line_and_leaves_no_jvm(sqlite):
     tap, _ = sqlite(MANY, slice_rows=5000)
     with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()

@@ -114,7 +114,7 @@ def test_each_stream_shows_sql_bounds_and_slices(
 SPLIT = ("`id` < (40)", "`id` >= (40) AND `id` < (80)", "`id` >= (80)")
 
 
-def test_bounds_come_from_the_state_unless_full(config: dict[str, Any]) -> None:
+def test_bounds_follow_state_unless_full(config: dict[str, Any]) -> None:
     """The bounds are those of the state, and a full run ignores it."""
     config |= {"tables": ["orders", "scanned"], "null_replication_key": "exclude"}
 
@@ -139,7 +139,7 @@ def test_bounds_come_from_the_state_unless_full(config: dict[str, Any]) -> None:
     ]
 
 
-def test_a_backfill_a_lag_and_a_condition_show_in_the_bounds(config: dict[str, Any]) -> None:
+def test_backfill_lag_and_condition_show_in_bounds(config: dict[str, Any]) -> None:
     config |= {
         "tables": ["orders", "scanned", "whole"],
         "safety_lag_seconds": 5,
@@ -165,7 +165,7 @@ def test_a_backfill_a_lag_and_a_condition_show_in_the_bounds(config: dict[str, A
     assert conditions(whole) == ["all rows"]
 
 
-def test_a_stream_that_can_t_be_read_is_named_beside_the_others(config: dict[str, Any]) -> None:
+def test_unreadable_stream_is_shown_as_skipped(config: dict[str, Any]) -> None:
     config |= {
         "on_stream_error": "skip",
         "tables": ["orders", "whole"],

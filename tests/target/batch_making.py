@@ -106,7 +106,7 @@ class BatchRun:
         *,
         files: int = 1,
         metadata: bool = True,
-        told: bool = True,
+        reported: bool = True,
         **options: Any,
     ) -> JSON:
         """The message of a slice, whose rows are written to so many files."""
@@ -121,7 +121,7 @@ class BatchRun:
             )
             paths.append(path)
         return message(
-            stream, "parquet", paths, [part.num_rows for part in parts] if told else None
+            stream, "parquet", paths, [part.num_rows for part in parts] if reported else None
         )
 
     def lines(
@@ -152,9 +152,9 @@ class BatchRun:
 def message(
     stream: str, kind: str, paths: Sequence[Path], rows: Sequence[int] | None = None
 ) -> JSON:
-    told: JSON = {}
+    reported: JSON = {}
     if rows is not None:
-        told["files"] = [
+        reported["files"] = [
             {"rows": count, "bytes": path.stat().st_size}
             for path, count in zip(paths, rows, strict=True)
         ]
@@ -164,7 +164,7 @@ def message(
         "encoding": {"format": kind, "compression": "zstd" if kind == "parquet" else "gzip"},
         "manifest": [f"file://{path}" for path in paths],
         "time_extracted": EXTRACTED_TEXT,
-        **told,
+        **reported,
     }
 
 

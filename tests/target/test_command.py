@@ -91,9 +91,8 @@ def test_load_from_file_prints_state_and_summary(tmp_path, lake, config) -> None
         ({}, to_bytes({**state(), "final": False}, schema("s", ID)), "the tap died"),
     ],
 )
-def test_an_error_is_one_line_exit_1_and_nothing_changed(
-    tmp_path, lake, config, change, data, said
-) -> None:
+def test_error_is_one_line_and_changes_nothing(tmp_path, lake, config, change, data, said) -> None:
+    """The exit code is 1."""
     config = {name: value for name, value in {**config, **change}.items() if value is not None}
     done = run(command(tmp_path, config), data)
     (line,) = error_lines(done)
@@ -103,7 +102,7 @@ def test_an_error_is_one_line_exit_1_and_nothing_changed(
     assert lake.files() == []
 
 
-def test_a_bucket_that_cannot_be_written_is_told(tmp_path, config) -> None:
+def test_unwritable_bucket_is_reported(tmp_path, config) -> None:
     (tmp_path / "file").write_text("no folder")
     # In the second one no user can make a file, and nothing there is a matter of a store's options.
     for bucket in (str(tmp_path / "file/lake"), "/proc/lake"):
@@ -115,7 +114,7 @@ def test_a_bucket_that_cannot_be_written_is_told(tmp_path, config) -> None:
 
 
 @pytest.mark.slow
-def test_a_config_that_is_no_json_or_not_there_is_told(tmp_path) -> None:
+def test_invalid_or_missing_config_is_reported(tmp_path) -> None:
     (tmp_path / "bad.json").write_text("{")
     for path in (tmp_path / "bad.json", tmp_path / "missing.json"):
         done = run([str(TARGET), "--config", str(path)], GOOD)
@@ -124,7 +123,7 @@ def test_a_config_that_is_no_json_or_not_there_is_told(tmp_path) -> None:
         assert done.returncode == 1
 
 
-def test_a_trace_is_shown_where_it_is_asked_for(tmp_path, config) -> None:
+def test_debug_level_shows_traceback(tmp_path, config) -> None:
     done = run(command(tmp_path, config, "--log-level", "debug"), b"garbage\n")
     assert "Traceback" in done.stderr.decode()
     assert done.returncode == 1
@@ -134,7 +133,7 @@ def test_a_trace_is_shown_where_it_is_asked_for(tmp_path, config) -> None:
 @pytest.mark.parametrize(
     "flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"], []]
 )
-def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]) -> None:
+def test_help_and_config_errors_need_no_spark(flags: list[str]) -> None:
     code = "import sys; from target_spark_lake.__main__ import main\ntry:\n    main()\nfinally:\n"
     code += (
         "    print([name for name in sys.modules if name.startswith('pyspark')], file=sys.stderr)"
@@ -153,7 +152,7 @@ def test_about_names_every_setting(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("with_pandas")
-def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, config) -> None:
+def test_config_merges_files_and_environment(tmp_path, lake, config) -> None:
     del config["pipeline"]
     done = run(
         command(tmp_path, config, "--config", "ENV"),
@@ -215,7 +214,7 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.slow
-def test_a_killed_jvm_fails_the_run_in_one_line(waiting, lake) -> None:
+def test_killed_jvm_fails_run_in_one_line(waiting, lake) -> None:
     os.kill(jvm_of(waiting), signal.SIGKILL)
     output, errors = waiting.communicate(GOOD, timeout=SECONDS)
     lines = [

@@ -56,7 +56,7 @@ def test_idle_run_saves_state_without_arrow_or_spark(tmp_path: Path, chosen: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["parquet", "delta"])
-def test_a_run_that_appends_records_does_so_without_spark(tmp_path: Path, chosen: str) -> None:
+def test_appending_records_needs_no_spark(tmp_path: Path, chosen: str) -> None:
     schema, state = MESSAGES
     found = loaded(tmp_path, [schema, RECORD, state], format=chosen, load_method="append-only")
     assert set(found) <= {"pyarrow", "numpy", "deltalake"}

@@ -8,7 +8,7 @@ from singer_spark.errors import ConfigurationError
 from target_spark_lake.layout import Layout, file_age, sort_prefix, written_by
 
 
-def test_the_places_of_a_pipeline() -> None:
+def test_pipeline_paths_follow_contract() -> None:
     layout = Layout("dev:orders")
     assert layout.table("public-orders") == "raw/public-orders"
     assert layout.table("public-orders", "curated/sales") == "curated/sales/public-orders"
@@ -32,7 +32,7 @@ def test_final_file_is_named_after_its_run() -> None:
     )
 
 
-def test_replacement_file_sorts_in_its_original_place() -> None:
+def test_replacement_file_keeps_sort_position() -> None:
     """A replacement file sorts in the place of the original and names its writer."""
     layout = Layout("p")
     before, after = (layout.final_file("t", "", run, 1, "zstd.parquet") for run in ("R1", "R2"))
@@ -64,7 +64,7 @@ def test_staging_folders_are_private_to_pipelines() -> None:
         ".",
     ],
 )
-def test_data_root_outside_the_bucket_is_refused(path: str) -> None:
+def test_data_root_outside_bucket_is_refused(path: str) -> None:
     """A data root outside the bucket or in our own folder is refused."""
     with pytest.raises(ConfigurationError, match="LAKE-053"):
         Layout("p", path)

@@ -40,7 +40,7 @@ def test_changed_schema_midstream_adds_columns(lake: Lake) -> None:
     assert lake.rows("dim", "id, name") == [(1, None), (2, "b")]
 
 
-def test_a_new_column_is_added_and_a_dropped_one_stays(lake: Lake) -> None:
+def test_added_and_dropped_columns_are_kept(lake: Lake) -> None:
     lake.load(schema("s", {**ID, "old": TEXT}), record("s", id=1, old="o"))
     lake.load(schema("s", {**ID, "new": TEXT}), record("s", id=2, new="n"))
     assert lake.rows("s", "id, old, new") == [(1, "o", None), (2, None, "n")]
@@ -78,7 +78,7 @@ def test_column_type_conflict_fails_before_writing(lake: Lake, name: str) -> Non
         ([schema("s", {"a": INT, "A": INT}), record("s", a=1)], SchemaError, "differ only by case"),
     ],
 )
-def test_bad_input_is_told_and_changes_nothing(
+def test_bad_input_is_reported_and_changes_nothing(
     lake: Lake, messages: list, error: type[Exception], said: str, capsys
 ) -> None:
     with pytest.raises(error, match=said):
@@ -112,7 +112,7 @@ def test_lenient_message_forms_are_accepted(lake: Lake) -> None:
     assert lake.rows("s", "id") == [(1,)]
 
 
-def test_metadata_columns_have_the_meaning_of_the_sdk(lake: Lake) -> None:
+def test_metadata_columns_match_sdk_meaning(lake: Lake) -> None:
     line = {
         **record("s", id=1, _sdc_deleted_at="2026-01-02T03:04:05Z", _sdc_sequence=5),
         "time_extracted": "2026-01-01T00:00:00Z",
@@ -133,7 +133,8 @@ def test_metadata_columns_have_the_meaning_of_the_sdk(lake: Lake) -> None:
     assert second[1:] == (None, None, None, True, True, True)
 
 
-def test_without_metadata_the_table_has_the_records_columns_only(lake: Lake) -> None:
+def test_metadata_columns_may_be_disabled(lake: Lake) -> None:
+    """Without metadata the table has only the columns of the records."""
     lake.load(
         schema("s", {**ID, "_sdc_extracted_at": TEXT}),
         record("s", id=1, _sdc_extracted_at="x"),
@@ -142,7 +143,7 @@ def test_without_metadata_the_table_has_the_records_columns_only(lake: Lake) -> 
     assert list(lake.types("s")) == ["id"]
 
 
-def test_many_interleaved_streams_arrive_each_in_its_table(lake: Lake) -> None:
+def test_interleaved_streams_reach_their_tables(lake: Lake) -> None:
     streams = [f"s{n}" for n in range(5)]
     messages = [schema(stream, ID) for stream in streams]
     messages += [record(stream, id=n) for n in range(50) for stream in streams]
@@ -159,20 +160,20 @@ def test_several_batches_of_one_stream_arrive_whole(lake: Lake, monkeypatch) -> 
     assert lake.state() == {"n": 39}
 
 
-def test_batches_grow_with_the_stream_but_not_without_end() -> None:
+def test_batch_size_grows_within_limit() -> None:
     sizes = [batch_bytes(before) for before in (0, 10**8, 10**9, 10**12)]
     assert sizes[0] == FIRST_BATCH_BYTES
     assert sizes == sorted(sizes)
     assert sizes[-1] < 2 * sizes[-2] <= 2**30
 
 
-def test_stream_maps_of_the_sdk_work(lake: Lake) -> None:
+def test_sdk_stream_maps_work(lake: Lake) -> None:
     maps = {"s": {"double": "int(id * 2)", "__alias__": "t", "__filter__": "id > 1"}}
     lake.load(schema("s", ID), record("s", id=1), record("s", id=2), state(x=1), stream_maps=maps)
     assert lake.rows("t", "id, double") == [(2, 4)]
 
 
-def test_flattening_of_the_sdk_works(lake: Lake) -> None:
+def test_sdk_flattening_works(lake: Lake) -> None:
     nested = {"type": ["object", "null"], "properties": {"a": INT}}
     lake.load(
         schema("s", {"o": nested}),
@@ -183,14 +184,14 @@ def test_flattening_of_the_sdk_works(lake: Lake) -> None:
     assert lake.rows("s", "o__a") == [(5,)]
 
 
-def test_a_table_of_another_pipeline_is_refused(lake: Lake) -> None:
+def test_table_of_other_pipeline_is_refused(lake: Lake) -> None:
     lake.load(schema("s", ID), record("s", id=1))
     with pytest.raises(ConfigurationError, match="test"):
         lake.load(schema("s", ID), record("s", id=2), pipeline="other")
     assert lake.rows("s", "id") == [(1,)]
 
 
-def test_a_run_without_records_starts_no_spark(tmp_path, monkeypatch) -> None:
+def test_run_without_records_starts_no_spark(tmp_path, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was started")
 

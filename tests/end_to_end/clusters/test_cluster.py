@@ -96,12 +96,12 @@ def most_cores(cluster: Cluster) -> Iterator[dict[str, int]]:
 
     def look() -> None:
         while not over.wait(0.2):
-            told = cluster.told()
+            reported = cluster.status()
             given = {
-                each["host"]: each["coresused"] for each in told["workers"] if each["coresused"]
+                each["host"]: each["coresused"] for each in reported["workers"] if each["coresused"]
             }
             for name, cores in [
-                *((each["name"], each["cores"]) for each in told["activeapps"]),
+                *((each["name"], each["cores"]) for each in reported["activeapps"]),
                 *given.items(),
             ]:
                 most[name] = max(most.get(name, 0), cores)
@@ -167,22 +167,16 @@ update orders set total = 0.5, updated_at = '2025-06-01' where id % 100 = 3;
 """
 
 
-def test_every_command_of_the_page_about_clusters_runs(
-    of_page: tuple[psycopg.Connection[Any], str], s3: Any
-) -> None:
+def test_clusters_page_commands_run(of_page: tuple[psycopg.Connection[Any], str], s3: Any) -> None:
     _, bucket = of_page
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"].keys() == {"public-orders"}
 
 
-def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
+def test_pipe_runs_on_cluster_via_shared_storage(
     cluster: Cluster, of_page: tuple[psycopg.Connection[Any], str], s3: Any, tmp_path: Path
 ) -> None:
-    """The test continues from the page: append, upsert and overwrite.
-
-    Neither program takes all of the cluster, and drivers and connector go to executors. What is
-    appended and overwritten a second time is in the test of batches.
-    """
+    """Append, upsert and overwrite work, and neither program takes the whole cluster."""
     connection, bucket = of_page
     connection.execute(CHANGE)
     pipe = pipe_on(
@@ -202,8 +196,8 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     assert pipe.staged() == []
     programs = {"tap-spark-jdbc", "target-spark-lake"}
     # Each on both hosts: what one executor has for the other passes from host to host.
-    assert most.keys() == programs | {each["host"] for each in cluster.told()["workers"]}
-    assert all(0 < most[name] <= 2 < cluster.told()["cores"] for name in programs), most
+    assert most.keys() == programs | {each["host"] for each in cluster.status()["workers"]}
+    assert all(0 < most[name] <= 2 < cluster.status()["cores"] for name in programs), most
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3000
     assert (
@@ -380,4 +374,4 @@ def test_mariadb_load_survives_worker_death(
             first = pipe.run().succeeded()
     assert "Done! 5000 records in 2 stream(s)" in first.target_errors
     assert (differing(database, pipe), pipe.staged()) == ([], [])
-    assert cluster.told()["aliveworkers"] == 1
+    assert cluster.status()["aliveworkers"] == 1

@@ -37,7 +37,7 @@ def words_of(kind: str) -> list[str]:
     return [words for each, words in instructions() if each == kind]
 
 
-def test_the_last_stage_runs_as_an_account_without_rights() -> None:
+def test_image_runs_as_unprivileged_numeric_user() -> None:
     found = instructions()
     last = max(number for number, (kind, _) in enumerate(found) if kind == "FROM")
     users = [words for kind, words in found[last:] if kind == "USER"]
@@ -63,16 +63,19 @@ def test_image_has_no_downloads_or_secret_arguments() -> None:
             )
         if "pip install" in words:
             assert "--no-cache-dir" in words and "--constraint" in words
-    told = [
+    reported = [
         name
         for kind in ("ARG", "ENV")
         for words in words_of(kind)
         for name in re.findall(r"(\w+)=", words)
     ]
-    assert told and not [name for name in told if re.search("PASSWORD|SECRET|TOKEN|KEY", name)]
+    assert reported and not [
+        name for name in reported if re.search("PASSWORD|SECRET|TOKEN|KEY", name)
+    ]
 
 
-def test_what_it_copies_and_starts_is_there() -> None:
+def test_image_copies_and_starts_existing_files() -> None:
+    """Sources, programs, extras and modules named in the recipe all exist."""
     sources = [
         word for words in words_of("COPY") if "--from" not in words for word in words.split()[:-1]
     ]
@@ -157,14 +160,14 @@ def mounts(folder: Path) -> list[str]:
     """This machine's way to the package index and the authorities that its owner trusts, for the
     build alone.
     """
-    told = {
+    reported = {
         name[4:].lower().replace("_", "-"): value
         for name, value in os.environ.items()
         if name.startswith("PIP_")
     }
     lines = [
         f"{name} = {value}"
-        for name, value in told.items()
+        for name, value in reported.items()
         if name in ("index-url", "extra-index-url")
     ]
     # Not this machine's file of them all: the package that makes the image's own could not write
@@ -181,7 +184,7 @@ if BUILDER is not None:
 
     @pytest.mark.slow
     @pytest.mark.timeout(3600)
-    def test_the_image_is_built_and_its_programs_run(tmp_path: Path) -> None:
+    def test_image_builds_and_its_programs_run(tmp_path: Path) -> None:
         for package in ("shared", "tap-spark-jdbc", "target-spark-lake"):
             build = [
                 sys.executable,

@@ -114,10 +114,10 @@ def assert_refused(act: Callable[[], object], *says: str) -> None:
     """An error in this process, whose text is one line without a password."""
     with pytest.raises(SingerSparkError) as refused:
         act()
-    told = str(refused.value)
-    assert "\n" not in told
-    assert "hunter22" not in told
-    assert all(word in told for word in says), told
+    reported = str(refused.value)
+    assert "\n" not in reported
+    assert "hunter22" not in reported
+    assert all(word in reported for word in says), reported
 
 
 BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -142,12 +142,10 @@ BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS, ids=lambda case: str(case)[:40])
-def test_a_bad_tap_config_changes_nothing(
+def test_bad_tap_config_changes_nothing(
     shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]
 ) -> None:
-    """The first config is run through the pipe; of the others the program would make a line in the
-    same way.
-    """
+    """Only the first config runs through the whole pipe; the others go to the tap directly."""
     before = tree(shop.bucket)
     shop.tap = {**shop.tap, **settings}
     if settings == BAD_SETTINGS[0][0]:
@@ -159,7 +157,8 @@ def test_a_bad_tap_config_changes_nothing(
     assert tree(shop.bucket) == before
 
 
-def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_path: Path) -> None:
+def test_wrong_password_is_not_shown(postgresql: Any, tmp_path: Path) -> None:
+    """A login with a wrong password changes nothing in the lake."""
     database = postgresql.new_database()
     pipe = Pipe(
         tmp_path, {"jdbc_url": database.jdbc_url, "user": database.user, "password": "not-the-one"}
@@ -174,7 +173,7 @@ def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_
 @pytest.mark.parametrize(
     "text", ['{"bookmarks": {', '["bookmarks"]', '{"bookmarks": {"orders": 5}}', "\x00\x01"]
 )
-def test_a_malformed_state_is_never_a_silent_full_run(shop: Pipe, text: str) -> None:
+def test_malformed_state_starts_no_full_run(shop: Pipe, text: str) -> None:
     shop.state_path.write_text(text)
     before = tree(shop.bucket)
     outcome = shop.run() if text == "\x00\x01" else tap_alone(shop)
@@ -254,7 +253,7 @@ def test_bad_lines_change_nothing(people: Pipe, lines: list[Any], says: tuple[st
     assert tree(pipe.bucket) == before
 
 
-def test_an_unwritable_bucket_is_named(tmp_path: Path) -> None:
+def test_unwritable_bucket_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     pipe = Pipe(tmp_path / "run", {}, {"bucket": str(tmp_path / "file" / "lake")})
     outcome = feed(pipe, SCHEMA, RECORD)
@@ -275,9 +274,8 @@ def big_shop(folder: Path, database: Database, rows: int) -> Pipe:
     )
 
 
-def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_tap_killed_mid_stream_publishes_nothing(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """A tap killed after its first line leaves no rows, and the next run loads all of them."""
     rows = 10_000
     pipe = big_shop(tmp_path, postgresql.new_database(), rows)
     outcome = run_and_kill_the_tap(pipe, 1, lambda tap: tap.send_signal(signal.SIGKILL))

@@ -60,7 +60,7 @@ def test_unread_final_state_is_committed_and_exits_1(
     assert pipe.rows("s", "id") == [(1,)]
 
 
-def test_a_log_that_nobody_can_read_changes_nothing(pipe: Pipe, marked: Marked) -> None:
+def test_closed_stderr_pipe_fails_no_run(pipe: Pipe, marked: Marked) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     process = marked.start(pipe.target_command(), stderr=writer)
@@ -123,7 +123,8 @@ def test_empty_input_is_success_and_changes_nothing(
     assert not list(pipe.bucket.glob(".dataspoc/staging/**/*.*"))
 
 
-def test_questions_to_a_reader_that_leaves_are_one_line(pipe: Pipe, marked: Marked) -> None:
+def test_about_into_closed_pipe_is_one_line(pipe: Pipe, marked: Marked) -> None:
+    """`--about` into a pipe whose reader has left reports one line without a traceback."""
     for program in (pipe.target_command()[0], pipe.tap_command()[0]):
         script = f"set -o pipefail; {program} --about --format json | head -c 0"
         done = subprocess.run(

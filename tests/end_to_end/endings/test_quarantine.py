@@ -38,13 +38,15 @@ def test_merge_rows_without_key_are_quarantined(tmp_path: Path) -> None:
             "stream_options": {"orders": {"key_properties": ["code"]}},
         }
         pipe = Pipe(tmp_path / "run", tap, {**target, "max_invalid_records": 4})
-        told = pipe.run().succeeded().target_errors
+        reported = pipe.run().succeeded().target_errors
         wanted = [(masked(note), code, "***") for _, code, note in rows if code is not None]
         assert pipe.rows("orders", "note, code, born") == sorted(wanted)
     connection.close()
-    assert "Done! 36 records in 1 stream(s)" in told
+    assert "Done! 36 records in 1 stream(s)" in reported
     (path,) = pipe.bucket.glob(".dataspoc/rejected/test/*/orders.jsonl")
-    assert f"stream orders: 4 invalid record(s) rejected, kept with the reason in {path}" in told
+    assert (
+        f"stream orders: 4 invalid record(s) rejected, kept with the reason in {path}" in reported
+    )
     kept = [json.loads(line) for line in path.read_bytes().splitlines()]
     apart = [
         {"id": n, "code": None, "note": masked(f"planted {n}"), "born": "***"}
@@ -54,7 +56,9 @@ def test_merge_rows_without_key_are_quarantined(tmp_path: Path) -> None:
     left = b"".join(
         path.read_bytes() for path in pipe.folder.rglob("*") if path.is_file() and path != database
     )
-    assert b"planted" not in left + told.encode() and b"1991-09-19" not in left + told.encode()
+    assert (
+        b"planted" not in left + reported.encode() and b"1991-09-19" not in left + reported.encode()
+    )
     assert all(each["path"] == "/code" and "NULL in its key code" in each["error"] for each in kept)
     command = [
         str(BIN / "spark-lake"),

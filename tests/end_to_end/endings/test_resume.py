@@ -91,10 +91,10 @@ def check_nothing_is_left(pipe: Pipe) -> None:
     assert [path for path in pipe.bucket.glob(".dataspoc/staging/**/*") if path.is_file()] == []
 
 
-def test_the_run_after_a_killed_tap_sends_only_the_rest(
+def test_run_after_killed_tap_sends_only_the_rest(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    """In mid slice; the table's key is indexed."""
+    """The tap is killed in the middle of a slice; the table's key is indexed."""
     pipe = pipe_of(connection, tmp_path, "orders")
     dead = run_to(ROWS // 4, pipe)
     assert dead.start == "first"
@@ -111,12 +111,10 @@ def test_the_run_after_a_killed_tap_sends_only_the_rest(
     check_nothing_is_left(pipe)
 
 
-def test_a_run_that_dies_again_and_again_gets_on_each_time(
+def test_repeatedly_killed_run_makes_progress(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    """The table that is sent whole comes first, then the one whose key has no index: both continue
-    along their keys.
-    """
+    """A full table and a table with an unindexed key both continue along their keys."""
     pipe = pipe_of(connection, tmp_path, "customers", "visits")
     sent: Counter[str] = Counter()
     for records in (ROWS // 2, ROWS // 2 + ROWS // 4):
@@ -180,8 +178,8 @@ def test_leftovers_of_a_dead_run_can_be_discarded(
     assert changed.start == "first"
     assert "starting over" in changed.outcome.tap_errors
 
-    anew = run(pipe, "--no-resume").succeeded()
-    assert anew.start == "first"
-    assert anew.sent.total() == ROWS // 2
+    restarted = run(pipe, "--no-resume").succeeded()
+    assert restarted.start == "first"
+    assert restarted.sent.total() == ROWS // 2
     assert pipe.rows("public-orders", "count(*), count(distinct id)") == [(ROWS // 2, ROWS // 2)]
     check_nothing_is_left(pipe)

@@ -96,7 +96,7 @@ def test_full_bucket_is_one_clear_line(
     assert list(marked.temporary.iterdir()) == []
 
 
-def test_a_bucket_without_any_room_is_one_clear_line(
+def test_bucket_full_from_start_is_one_line(
     tmp_path: Path, marked: Marked, disk: SmallDisk
 ) -> None:
     pipe = Pipe(tmp_path / "run", {}, {"bucket": str(disk.path / "lake")})
@@ -104,31 +104,31 @@ def test_a_bucket_without_any_room_is_one_clear_line(
         [*disk.fill(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE
     )
     assert (code, output) == (1, b""), errors
-    told = said(errors, TARGET)
-    assert "No space left on device" in told or "File too large" in told
+    reported = said(errors, TARGET)
+    assert "No space left on device" in reported or "File too large" in reported
     code, _, errors = marked.run(
         [*disk.make_room(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE
     )
     assert code == 0, errors
 
 
-def test_a_full_disk_for_temporary_files_of_the_target(tmp_path: Path, disk: SmallDisk) -> None:
+def test_full_temporary_disk_of_target_is_reported(tmp_path: Path, disk: SmallDisk) -> None:
     marked = Marked(tmp_path / "disk")
     pipe = Pipe(tmp_path / "run", {}, {})
     data = schema(PLAIN) + rows(40_000) + STATE
     code, output, errors = marked.run([*disk.prefix, *pipe.target_command()], data)
     assert (code, output) == (1, b""), errors
-    told = said(errors, TARGET)
-    assert "no space left" in told
-    assert "TMPDIR" in told
+    reported = said(errors, TARGET)
+    assert "no space left" in reported
+    assert "TMPDIR" in reported
     assert published(pipe.bucket) == []
     assert list(disk.seen.iterdir()) == []
     code, _, errors = marked.run([*disk.make_room(), *pipe.target_command()], data)
     assert code == 0, errors
 
 
-def test_a_full_disk_for_temporary_files_of_the_tap(tmp_path: Path) -> None:
-    """The driver's jar and Spark's own libraries have room, the slices have not."""
+def test_full_temporary_disk_of_tap_is_reported(tmp_path: Path) -> None:
+    """There is room for the driver and Spark's libraries, but not for the slices."""
     source = tmp_path / "source.db"
     with sqlite3.connect(source) as connection:
         connection.execute("create table t (id integer primary key, v text)")
@@ -143,15 +143,15 @@ def test_a_full_disk_for_temporary_files_of_the_tap(tmp_path: Path) -> None:
         marked = Marked(disk.path)
         code, output, errors = marked.run([*disk.prefix, *pipe.tap_command()])
         assert code == 1, errors
-        told = said(errors, TAP)
-        assert "no space left" in told
-        assert "TMPDIR" in told
+        reported = said(errors, TAP)
+        assert "no space left" in reported
+        assert "TMPDIR" in reported
         assert b'"final":true' not in output
         assert marked.alive() == []
         assert list(disk.seen.iterdir()) == []
 
 
-def test_a_jvm_of_the_tap_that_runs_out_of_memory(tmp_path: Path, marked: Marked) -> None:
+def test_tap_jvm_out_of_memory_is_reported(tmp_path: Path, marked: Marked) -> None:
     source = tmp_path / "source.db"
     with sqlite3.connect(source) as connection:
         connection.execute("create view wide as select 1 as id, hex(zeroblob(120000000)) as v")
@@ -159,15 +159,15 @@ def test_a_jvm_of_the_tap_that_runs_out_of_memory(tmp_path: Path, marked: Marked
     pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "spark": LITTLE})
     code, output, errors = marked.run(pipe.tap_command())
     assert code == 1, errors
-    assert "Spark's JVM ran out of memory" in (told := said(errors, TAP))
-    assert "spark.driver.memory" in told
+    assert "Spark's JVM ran out of memory" in (reported := said(errors, TAP))
+    assert "spark.driver.memory" in reported
     assert b'"final":true' not in output
     assert marked.alive() == []
 
 
 @pytest.mark.usefixtures("with_pandas")
-def test_a_line_larger_than_the_jvm_of_the_target(tmp_path: Path, marked: Marked) -> None:
-    """Tasks read lines in Python, so the JVM's memory is no bound for them."""
+def test_line_larger_than_target_jvm_is_loaded(tmp_path: Path, marked: Marked) -> None:
+    """Tasks read lines in Python, so the JVM's memory does not limit them."""
     pipe = Pipe(tmp_path / "run", {}, {"spark": LITTLE, "staging": "spark"})
     wide = line("RECORD", stream="s", record={"id": 1, "v": "x" * 100_000_000})
     code, output, errors = marked.run(pipe.target_command(), schema(PLAIN) + wide + STATE)
@@ -177,8 +177,8 @@ def test_a_line_larger_than_the_jvm_of_the_target(tmp_path: Path, marked: Marked
     assert staged(pipe.bucket) == []
 
 
-def test_a_target_that_runs_out_of_memory_itself(tmp_path: Path, marked: Marked) -> None:
-    """By a line that does not come to its end."""
+def test_target_process_out_of_memory_is_reported(tmp_path: Path, marked: Marked) -> None:
+    """An endless input line exhausts the target's memory."""
     pipe = Pipe(tmp_path / "run", {}, {})
     target = marked.start(pipe.target_command())
     assert target.stdin is not None

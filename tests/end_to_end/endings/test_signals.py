@@ -104,9 +104,9 @@ def stop(process: subprocess.Popen[bytes], number: signal.Signals, program: str)
     process.send_signal(number)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 128 + number, errors.decode()
-    told = said(errors.decode(), program)
-    assert f"stopped by {number.name}" in told
-    return told
+    reported = said(errors.decode(), program)
+    assert f"stopped by {number.name}" in reported
+    return reported
 
 
 def reads(marked: Marked) -> bool:
@@ -115,7 +115,7 @@ def reads(marked: Marked) -> bool:
 
 
 @pytest.mark.parametrize(("program", "number"), [(TAP, signal.SIGINT), (TARGET, signal.SIGTERM)])
-def test_a_signal_while_python_loads_the_program(
+def test_signal_during_import_stops_program(
     pipe: Pipe, marked: Marked, program: str, number: signal.Signals
 ) -> None:
     process = marked.start(pipe.tap_command() if program == TAP else pipe.target_command())
@@ -126,7 +126,7 @@ def test_a_signal_while_python_loads_the_program(
     assert published(pipe) == []
 
 
-def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(pipe: Pipe, marked: Marked) -> None:
+def test_ctrl_c_leaves_no_starting_jvm(pipe: Pipe, marked: Marked) -> None:
     tap = marked.start(pipe.tap_command())
     until(marked.java, "a JVM", tap)
     stop(tap, signal.SIGINT, TAP)
@@ -134,7 +134,7 @@ def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(pipe: Pipe, marked: Marked) -
     assert list(marked.temporary.iterdir()) == []
 
 
-def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> None:
+def test_sighup_stops_tap_on_silent_database(pipe: Pipe, marked: Marked) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         pipe.tap = {
             "jdbc_url": f"jdbc:postgresql://127.0.0.1:{server.getsockname()[1]}/x",
@@ -213,7 +213,7 @@ def children(marked: Marked) -> list[int]:
     return [each for each, line in found if b"connectorx_child" in line]
 
 
-def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:
+def test_sigterm_on_full_pipe_sends_no_final_state(pipe: Pipe, marked: Marked) -> None:
     """The target sleeps: the tap hangs in a write, with slices being rendered ahead."""
     tap = marked.start(pipe.tap_command())
     assert tap.stdout is not None
@@ -230,7 +230,7 @@ def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: 
     assert list(marked.temporary.iterdir()) == []
 
 
-def test_sigint_while_the_target_waits_for_input(pipe: Pipe, marked: Marked) -> None:
+def test_sigint_stops_target_waiting_for_input(pipe: Pipe, marked: Marked) -> None:
     target = marked.start(pipe.target_command())
     assert target.stdin is not None
     target.stdin.write(schema(PLAIN) + records(1000))
@@ -265,10 +265,10 @@ def test_taken_over_run_stops_at_once(pipe: Pipe, marked: Marked, variable: str)
 @pytest.mark.parametrize(
     ("number", "staging"), [(signal.SIGTERM, "local"), (signal.SIGHUP, "spark")]
 )
-def test_a_signal_while_batches_are_staged(
+def test_signal_during_staging_publishes_nothing(
     pipe: Pipe, marked: Marked, number: signal.Signals, staging: str
 ) -> None:
-    """By Arrow, and by Spark in the middle of a job."""
+    """Batches are staged by Arrow, or by Spark in the middle of a job."""
     pipe.target["staging"] = staging
     target = marked.start(pipe.target_command())
     assert target.stdin is not None
@@ -282,8 +282,8 @@ def test_a_signal_while_batches_are_staged(
     next_run_is_good(pipe, marked)
 
 
-def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked: Marked) -> None:
-    """As a shell does it: SIGINT for the process group of `tap | target`."""
+def test_ctrl_c_ends_both_programs_cleanly(pipe: Pipe, marked: Marked) -> None:
+    """SIGINT to the process group of `tap | target` leaves no traceback, process or file."""
     pipe.tap["tables"] = ["endless"]
     script = f"set -o pipefail; {' '.join(pipe.tap_command())} | {' '.join(pipe.target_command())}"
     shell = marked.start(["bash", "-c", script], start_new_session=True)
@@ -327,7 +327,7 @@ def test_kill_9_of_both_programs_leaves_no_jvm(pipe: Pipe, marked: Marked) -> No
     next_run_is_good(pipe, marked)
 
 
-def test_kill_9_of_java_alone_is_one_line_and_fails_the_run(pipe: Pipe, marked: Marked) -> None:
+def test_killed_jvm_fails_run_with_one_line(pipe: Pipe, marked: Marked) -> None:
     pipe.tap["tables"] = ["endless"]
     tap = marked.start(pipe.tap_command())
     target = marked.start(pipe.target_command(), stdin=tap.stdout)
@@ -340,10 +340,10 @@ def test_kill_9_of_java_alone_is_one_line_and_fails_the_run(pipe: Pipe, marked: 
     _, tap_errors = tap.communicate(timeout=SECONDS)
     output, target_errors = target.communicate(timeout=SECONDS)
     assert (tap.returncode, target.returncode, output) == (1, 1, b""), tap_errors.decode()
-    told = said(tap_errors.decode(), TAP)
-    assert "RUN-012 " in told
-    assert "SIGKILL" in told
-    assert "spark.driver.memory" in told
+    reported = said(tap_errors.decode(), TAP)
+    assert "RUN-012 " in reported
+    assert "SIGKILL" in reported
+    assert "spark.driver.memory" in reported
     assert "the tap died" in said(target_errors.decode(), TARGET)
     assert published(pipe) == []
     next_run_is_good(pipe, marked)

@@ -139,7 +139,7 @@ def test_failed_stream_keeps_table_and_bookmark(
 
 
 @pytest.mark.parametrize("shop", [["appended", "whole"]], indirect=True)
-def test_resume_after_skip_drops_that_streams_rows(
+def test_resume_drops_rows_of_skipped_stream(
     shop: Shop,
 ) -> None:
     """A tap that dies after skipping a stream is resumed without that stream's rows."""

@@ -48,10 +48,8 @@ def newest(pipe: Pipe) -> dict[str, Any]:
     return runs(Storage(str(pipe.bucket)), Layout("test"))[0]
 
 
-def test_under_spark_lake_run_the_tap_hands_its_error_over(pipe: Pipe, hook: Webhook) -> None:
-    """Also one that keeps it from knowing where the state is kept, and without a target's own place
-    for it.
-    """
+def test_spark_lake_run_reports_tap_error(pipe: Pipe, hook: Webhook) -> None:
+    """Even an unreadable tap config, which hides the state's location, is reported."""
     pipe.tap["tables"] = ["ordres"]
     pipe.tap_command(), pipe.target_command()
     words = [SPARK_LAKE, "run", "--tap-config", "tap.json", "--config", "target.json"]
@@ -91,7 +89,7 @@ def test_piped_tap_leaves_its_error_beside_its_state(pipe: Pipe, hook: Webhook) 
     assert "planted" not in json.dumps(hook.notices)
 
 
-def test_what_an_earlier_tap_left_is_no_reason_of_this_run(tmp_path: Path) -> None:
+def test_failure_of_earlier_tap_is_ignored(tmp_path: Path) -> None:
     lake, now = Storage(str(tmp_path)), datetime.now(UTC)
     leave_failure("the password is wrong", lake, "shop", {})
     assert json.loads((tmp_path / failure_path("shop")).read_text())["format_version"] == 1

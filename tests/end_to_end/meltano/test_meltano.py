@@ -118,9 +118,7 @@ def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_pat
     assert len(list(shared.glob(f".dataspoc/runs/{PIPELINE}/*.json"))) == 4
 
 
-def test_overlapping_cron_run_names_the_other_and_ends(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_overlapping_cron_run_names_the_other_run(postgresql: PostgreSQL, tmp_path: Path) -> None:
     """A cron run that meets another run ends at once and names it."""
     project = new_project(tmp_path)
     # As cron knows no variables; from PostgreSQL the tap reads without a session of Spark.
@@ -171,7 +169,7 @@ def test_failing_tap_fails_the_run_without_changes(project: Project) -> None:
     assert not list(project.root.rglob(".dataspoc/state"))
 
 
-def test_meltano_yml_is_valid_by_the_schema_of_meltano_itself() -> None:
+def test_meltano_yml_is_valid_by_meltano_schema() -> None:
     schema = json.loads((resources.files("meltano") / "schemas/meltano.schema.json").read_text())
     written = yaml.safe_load((ROOT / "meltano.yml").read_text())
     problems = jsonschema.validators.validator_for(schema)(schema).iter_errors(written)
@@ -181,7 +179,8 @@ def test_meltano_yml_is_valid_by_the_schema_of_meltano_itself() -> None:
 @pytest.mark.parametrize(
     ("kind", "program"), [("extractors", "tap-spark-jdbc"), ("loaders", "target-spark-lake")]
 )
-def test_meltano_yml_has_every_setting_that_the_program_has(kind: str, program: str) -> None:
+def test_meltano_yml_lists_every_program_setting(kind: str, program: str) -> None:
+    """Kinds, defaults, capabilities and secrecy agree with the program's `--about`."""
     (plugin,) = yaml.safe_load((ROOT / "meltano.yml").read_text())["plugins"][kind]
     about = subprocess.run(
         [BIN / program, "--about", "--format", "json"], capture_output=True, text=True, check=True

@@ -58,7 +58,7 @@ def project(folder: Path, options: Any, states: Any) -> Project:
     return Project(folder)
 
 
-def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
+def test_meltano_passes_file_reference_unchanged(tmp_path: Path) -> None:
     meltano = project(tmp_path, {}, {"uri": f"sqlite:///{tmp_path}/states.db"})
     path = tmp_path / "meltano.yml"
     config = yaml.safe_load(path.read_text())
@@ -70,9 +70,9 @@ def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(config))
     done = meltano.meltano("invoke", "--dump=config", "tap-env")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["password"] == given["password"]
-    assert told["options"] == given["options"]
+    reported = json.loads(done.stdout)
+    assert reported["password"] == given["password"]
+    assert reported["options"] == given["options"]
 
 
 # What is taken from an environment does not depend on how Meltano came to start a plugin.
@@ -81,7 +81,7 @@ def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
     [("mapping", ("run", "tap-env", "target-env")), ("JSON text", ("invoke", "utility-env"))],
     ids=["mapping", "JSON text"],
 )
-def test_no_plugin_finds_what_opens_the_lake_in_its_environment(
+def test_plugin_environment_has_no_lake_secrets(
     tmp_path: Path, kind: str, words: tuple[str, ...]
 ) -> None:
     states = {"uri": f"sqlite:///{tmp_path}/states.db", "storage_options": {"password": SECRETS[1]}}

@@ -74,7 +74,7 @@ print(json.dumps({"runs": [first, run()], "schedules": schedules}))
 
 
 @pytest.mark.parametrize("example", [AIRFLOW, DAGSTER], ids=["airflow", "dagster"])
-def test_the_guide_shows_the_example_as_it_is(example: Path) -> None:
+def test_guide_shows_example_unchanged(example: Path) -> None:
     shown = blocks(ROOT / "docs/scheduling.md", example.parent.name.capitalize())
     assert [(block.kind, block.text) for block in shown] == [
         ("python", example.read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def copied(example: Path, folder: Path, **replacements: str) -> Path:
     return copy
 
 
-def told(python: Path, script: str, *words: Path, **variables: str) -> dict[str, Any]:
+def reported(python: Path, script: str, *words: Path, **variables: str) -> dict[str, Any]:
     """The last line of what a script printed."""
     clean = {
         k: v
@@ -111,7 +111,7 @@ def told(python: Path, script: str, *words: Path, **variables: str) -> dict[str,
     return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}
 
 
-def test_airflow_keeps_the_password_in_the_environment(
+def test_airflow_keeps_password_in_environment(
     tmp_path: Path,
 ) -> None:
     """Airflow runs the example with the connection's password only in its environment."""
@@ -125,7 +125,7 @@ def test_airflow_keeps_the_password_in_the_environment(
     )
     standin.write_text(f"#!/bin/sh\n{lines}\n")
     standin.chmod(0o755)
-    facts = told(
+    facts = reported(
         python,
         IN_AIRFLOW,
         dags,
@@ -153,7 +153,7 @@ def test_dagster_materializes_assets_with_run_facts(postgresql: PostgreSQL, tmp_
         "max_retries=3, delay=300": "max_retries=1, delay=0",
     }
     example = copied(DAGSTER, tmp_path, **replacements)
-    facts = told(python, IN_DAGSTER, example, tap)
+    facts = reported(python, IN_DAGSTER, example, tap)
     # The second one finds no tap.json.
     good, failed = facts["runs"]
     assert good["success"], facts["log"]

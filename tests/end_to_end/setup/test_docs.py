@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 SOURCES = ("shared/src", "tap-spark-jdbc/src", "target-spark-lake/src")
 
 
-def test_the_page_of_settings_is_made_from_the_code() -> None:
+def test_settings_page_is_generated_from_code() -> None:
     made = runpy.run_path(str(DOCS / "generate_settings.py"))["page"]()
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == made
     assert "| `jdbc_url` | string | required |" in made
@@ -30,14 +30,14 @@ def test_the_page_of_settings_is_made_from_the_code() -> None:
     assert "| `partition_by` | array |" in made
 
 
-def test_the_settings_of_meltano_yml_are_made_from_the_code() -> None:
+def test_meltano_settings_are_generated_from_code() -> None:
     made = runpy.run_path(str(DOCS / "generate_settings.py"))["project"]
     written = (ROOT / "meltano.yml").read_text(encoding="utf-8")
     assert made(written) == written
     assert made(written.replace("    - name: jdbc_url\n", "")) == written
 
 
-def test_the_tables_of_error_codes_are_made_from_the_code() -> None:
+def test_error_tables_are_generated_from_code() -> None:
     generator = runpy.run_path(str(DOCS / "generate_errors.py"))
     written = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     assert generator["page"](written) == written
@@ -46,10 +46,8 @@ def test_the_tables_of_error_codes_are_made_from_the_code() -> None:
 
 
 @pytest.mark.parametrize("family", [RunCode, TapCode, LakeCode])
-def test_each_error_code_is_raised_and_on_the_page(family: type[ErrorCode]) -> None:
-    """An error is made with it, and not only compared; the page has it once; its prefix says whose
-    it is.
-    """
+def test_each_error_code_is_raised_and_documented(family: type[ErrorCode]) -> None:
+    """Each code is raised, documented exactly once, and prefixed by its family."""
     made = {
         each.attr
         for source in SOURCES
@@ -82,7 +80,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_link_between_the_pages_leads_somewhere() -> None:
+def test_every_docs_link_resolves() -> None:
     pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
     links = [
         (page, *link)
@@ -100,7 +98,7 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
     ] == []
 
 
-def test_every_page_that_a_source_names_is_there() -> None:
+def test_docs_pages_named_in_sources_exist() -> None:
     texts = [path for source in SOURCES for path in (ROOT / source).rglob("*.py")]
     texts += [
         ROOT / "meltano.yml",
@@ -118,7 +116,7 @@ def test_every_page_that_a_source_names_is_there() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_the_navigation_leads_to_every_page() -> None:
+def test_navigation_lists_every_page() -> None:
     text = re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     sections = yaml.safe_load(text)["nav"]
     entries = [entry for section in sections for pages in section.values() for entry in pages]
@@ -146,10 +144,8 @@ def test_first_page_figures_match_the_benchmarks() -> None:
     ] == []
 
 
-def test_every_guarantee_has_tests_of_the_suite() -> None:
-    """The sentences of the page are those of the table, in its order, and each case names tests
-    that exist.
-    """
+def test_every_guarantee_has_existing_tests() -> None:
+    """The page lists the table's sentences in order, and each case names existing tests."""
     guarantees = tomllib.loads((ROOT / "tests/guarantees.toml").read_text(encoding="utf-8"))[
         "guarantee"
     ]
@@ -168,7 +164,8 @@ def test_every_guarantee_has_tests_of_the_suite() -> None:
     assert [name for case in cases for name in case["tests"] if name not in known] == []
 
 
-def test_the_map_names_every_room_and_only_files_that_are_there() -> None:
+def test_architecture_page_lists_every_package() -> None:
+    """Every file named on the page exists."""
     sources = [path for path in ROOT.glob("*/src/*") if (path / "__init__.py").exists()]
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`([^`\s]+)`", page)

@@ -28,8 +28,8 @@ CONTINUED = [
 ]
 S3 = ("stores.md", "Amazon S3")
 INIT = ("configuration.md", "What init writes")
-# The whole tutorial; test_cluster.py runs the section about clusters, test_desk.py all of
-# spark-lake.md.
+# The whole tutorial; test_cluster.py runs the section about clusters, test_command_reference.py all
+# of spark-lake.md.
 RUN = [
     (TUTORIAL, ""),
     *CONTINUED,
@@ -86,12 +86,8 @@ def test_documented_commands_run_as_shown(
     Reader(folder, replacements).do(DOCS / page, heading)
 
 
-def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) -> None:
-    """The commands run one after the other in one shell, from a folder with the demo's database.
-
-    What `make` does is already there. The pipe is typed here as in the tutorial, which runs it from
-    the state of a first run.
-    """
+def test_first_page_commands_work_as_typed(tmp_path: Path) -> None:
+    """The README's commands run in order in one shell; the `make` targets are already done."""
     shop(tmp_path / ".demo")
     typed = [block.text for block in blocks(ROOT / "README.md") if block.kind == "sh"]
     typed = typed[: next(n for n, text in enumerate(typed) if "meltano" in text)]
@@ -120,7 +116,7 @@ def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) ->
     assert "pyarrow.Table" in done.stdout
 
 
-def test_every_command_of_the_section_about_s3_runs(s3: Any, tmp_path: Path) -> None:
+def test_s3_section_commands_run(s3: Any, tmp_path: Path) -> None:
     replacements = {"http://localhost:9000": s3.endpoint, "s3://lake": s3.new_bucket()}
     keys = {
         "AWS_ACCESS_KEY_ID": s3.key,
@@ -131,7 +127,7 @@ def test_every_command_of_the_section_about_s3_runs(s3: Any, tmp_path: Path) -> 
     Reader(shop(tmp_path / "shop"), replacements, keys).do(DOCS / page, heading)
 
 
-def test_the_page_about_pipeline_files_shows_what_init_writes(tmp_path: Path) -> None:
+def test_init_writes_documented_pipeline_files(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()
     page, heading = INIT
@@ -140,7 +136,7 @@ def test_the_page_about_pipeline_files_shows_what_init_writes(tmp_path: Path) ->
     )
 
 
-def test_no_command_of_the_docs_is_left_out() -> None:
+def test_every_docs_command_is_run() -> None:
     run = {block.place for page, heading in RUN for block in blocks(DOCS / page, heading)}
     shown = [block for page in sorted(DOCS.glob("*.md")) for block in commands(blocks(page))]
     assert [block.place for block in shown if block.place not in run] == []

@@ -222,18 +222,18 @@ def test_planted_secrets_never_leak(
             "storage_options": {"key": "reader", "secret": IN_STORAGE},
         }
     with command_lines() as commands, temporary_files(tmp_path / "tmp") as temporary:
-        good, told = pipe(tmp_path, tap, target)
-        assert good == (0, 0), told
+        good, reported = pipe(tmp_path, tap, target)
+        assert good == (0, 0), reported
         if reader == "arrow":
-            told += followed_and_repaired(tmp_path, tap, target, database.dsn)
-            told += spark_lake(tmp_path, "report", "--output", "report.html")
-            told += spark_lake(tmp_path, "compact")
+            reported += followed_and_repaired(tmp_path, tap, target, database.dsn)
+            reported += spark_lake(tmp_path, "report", "--output", "report.html")
+            reported += spark_lake(tmp_path, "compact")
         else:
             bad, refused = pipe(tmp_path, {**tap, "password": WRONG}, target)
             assert bad != (0, 0)
             assert "authentication failed" in refused
-            told += refused
-        told += spark_lake(tmp_path, "vacuum", "--older-than", "0s")
+            reported += refused
+        reported += spark_lake(tmp_path, "vacuum", "--older-than", "0s")
     # All but what the secrets were planted in: the catalog's database is beside the lake.
     given = {tmp_path / name for name in ("tap.json", "target.json", "mask_key")}
     left = {
@@ -250,7 +250,7 @@ def test_planted_secrets_never_leak(
     assert any("/runs/" in path for path in left)
     # A key is made so by the fixture of somebody's server.
     seen = "\n".join(each for each in commands if not each.startswith("ssh-keygen"))
-    places = {"log": told.encode(), "processes": seen.encode(), **temporary, **left}
+    places = {"log": reported.encode(), "processes": seen.encode(), **temporary, **left}
     found = {
         (place, secret)
         for place, content in places.items()
@@ -290,15 +290,15 @@ def followed_and_repaired(
     """
     with psycopg.connect(dsn, autocommit=True) as source:
         source.execute(CHANGES)
-        codes, told = pipe(folder, tap, target)
-        assert codes == (0, 0), told
+        codes, reported = pipe(folder, tap, target)
+        assert codes == (0, 0), reported
         source.execute(DIFFERENCES)
         source.execute("select pg_drop_replication_slot(%s)", [tap["log_slot"]])
     # It keeps every version: what it does not lack is left as it is, and said.
     words = ["verify", "--tap-config", "tap.json", "--stream", "public-members", "--repair"]
     repaired = spark_lake(folder, *words, exit_code=1)
     assert "public-members, repaired: 1 missing" in repaired
-    return told + repaired
+    return reported + repaired
 
 
 def spark_lake(folder: Path, *words: str, exit_code: int = 0) -> str:

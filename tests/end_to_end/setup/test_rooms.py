@@ -12,7 +12,7 @@ SOURCES = [ROOT / package / "src" for package in ("shared", "tap-spark-jdbc", "t
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
-def test_every_room_says_what_it_is_for(source: Path) -> None:
+def test_every_package_has_docstring(source: Path) -> None:
     rooms = [path for path in source.rglob("__init__.py")]
     assert len(rooms) > 5
     assert [path for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []

@@ -69,10 +69,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv/bin"
 
 
-def test_the_wheels_sync_postgresql_to_s3_with_meltano(
+def test_wheels_sync_postgresql_to_s3_with_meltano(
     programs: Path, postgresql: Any, s3: Any, tmp_path: Path
 ) -> None:
-    """A JVM reads, and Meltano finds the state by the backend that a wheel brings."""
+    """A JVM reads, and Meltano uses the state backend that a wheel installs."""
     bucket, options = f"{s3.new_bucket()}/lake", json.dumps(s3.storage_options)
     variables = {
         **new_shop(postgresql.new_database()).variables(),
@@ -96,7 +96,7 @@ def test_the_wheels_sync_postgresql_to_s3_with_meltano(
     assert shown["bookmarks"].keys() == {"public-orders"}
 
 
-def test_the_wheels_need_nothing_of_the_checkout(programs: Path, tmp_path: Path) -> None:
+def test_wheels_import_nothing_from_checkout(programs: Path, tmp_path: Path) -> None:
     names = ("singer_spark", "tap_spark_jdbc", "target_spark_lake")
     shown = (
         f"import {', '.join(names)}; print({', '.join(f'{name}.__file__' for name in names)}, "

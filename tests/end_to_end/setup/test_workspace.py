@@ -49,7 +49,7 @@ def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
     return {canonicalize_name(name): pinned for name, pinned in pins}
 
 
-def test_the_pipe_runs_from_any_folder_with_no_variable_set(tmp_path: Path) -> None:
+def test_pipe_runs_in_any_folder_without_environment(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, ROOT / "demo/make_database.py", tmp_path / "shop.db"], check=True
     )
@@ -124,7 +124,7 @@ def test_lock_pins_requirements_with_hashes() -> None:
     assert set(map(unconditional, users)) < set(map(unconditional, blocks))
 
 
-def test_users_get_no_tools_of_the_tests() -> None:
+def test_requirements_lock_excludes_test_tools() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     tools = {canonicalize_name(Requirement(line).name) for line in groups["dev"]}
     # Some are extras of the programs as well.
@@ -136,14 +136,15 @@ def test_users_get_no_tools_of_the_tests() -> None:
     }
 
 
-def test_this_environment_is_the_locked_one() -> None:
+def test_installed_versions_match_lock() -> None:
     installed = {
         name: version(name) for name in ("pyspark", "singer-sdk", "meltano", "pyarrow", "orjson")
     }
     assert installed == {name: locked()[name] for name in installed}
 
 
-def test_no_file_names_a_package_host_or_a_path_of_this_machine() -> None:
+def test_files_hold_no_local_hosts_or_paths() -> None:
+    """No file names a package host or a path of this machine."""
     files = [path for part in PARTS for path in (ROOT / part).rglob("*")]
     files += [path for path in ROOT.iterdir() if path.name != "uv.lock"]
     kept = [

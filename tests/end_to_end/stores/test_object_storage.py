@@ -51,9 +51,8 @@ def run_from(pipe: Pipe, start: str) -> None:
         TargetSparkLake(config=pipe.target).listen(io.BytesIO(sent))
 
 
-def test_an_incremental_pipe_keeps_lake_and_state_on_s3(
-    spark: SparkSession, s3: Any, tmp_path: Path
-) -> None:
+def test_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3: Any, tmp_path: Path) -> None:
+    """The second run continues incrementally from the state on S3."""
     bucket = s3.new_bucket()
     with sqlite3.connect(tmp_path / "shop.db") as connection:
         connection.execute("create table orders (id integer primary key, note text)")
@@ -122,12 +121,8 @@ def assert_points_arrived(store: Any, pipe: Pipe) -> None:
 
 @pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
-def test_what_spark_stages_goes_straight_to_the_bucket(
-    store: Any, staging: Pipe, tmp_path: Path
-) -> None:
-    """By the tasks' Python, without Hadoop's connectors, with no secret on a command line or in a
-    log.
-    """
+def test_spark_stages_straight_to_bucket(store: Any, staging: Pipe, tmp_path: Path) -> None:
+    """Tasks write without Hadoop's connectors; no secret is on a command line or in a log."""
     classes = tmp_path / "classes.log"
     with command_lines() as seen:
         done = subprocess.run(

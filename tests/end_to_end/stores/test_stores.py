@@ -60,7 +60,7 @@ def rows(lake: Storage) -> list[tuple[int, str]]:
     return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
 
 
-def test_a_pipeline_lives_on_each_store(
+def test_pipeline_works_on_each_store(
     store: Store,
     proxy: Proxy,
     postgresql: PostgreSQL,
@@ -68,12 +68,7 @@ def test_a_pipeline_lives_on_each_store(
     tmp_path: Path,
     caplog: Any,
 ) -> None:
-    """On one store the first run is by two processes; else they do their work in this one, but for
-    a target that dies.
-
-    What merges on the store is the last run alone: how a commit ends is the same for all, as
-    `test_store_faults` sees.
-    """
+    """It covers a first sync, upserts by batches, a kill in the commit, and recovery."""
     database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
     options = {"storage_options": store.storage_options}
     batches = {

@@ -76,15 +76,13 @@ def in_lake(pipe: Pipe, stream: str, where: str = "true") -> list[tuple[Any, ...
     return duckdb.sql(query).fetchall()
 
 
-def test_the_lake_follows_the_binlog(
+def test_lake_follows_binlog(
     server: MariaDB,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It uses batches first and lines later; `check`, `status`, `verify`, `--dry-run` and `log
-    drop` know where it is.
-    """
+    """Batches, then lines; `check`, `status`, `verify` and `log drop` know its position."""
     batches = {
         "encoding": {"format": "parquet"},
         "storage": {"root": str(tmp_path / "lake/.dataspoc/staging/batches")},

@@ -123,7 +123,7 @@ def test_excluded_and_renamed_columns(
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_same_holds_where_the_jvm_reads(verified: Verified, tmp_path: Path) -> None:
+def test_jvm_reader_excludes_and_renames_columns(verified: Verified, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "source.sqlite", isolation_level=None)) as connection:
         connection.executescript(CREATED)
         options = {**OPTIONS, "detect_deletes": True}
@@ -132,7 +132,7 @@ def test_the_same_holds_where_the_jvm_reads(verified: Verified, tmp_path: Path) 
         follow(pipe, "people", connection.execute, verified, LINES, BATCHES)
 
 
-def test_changes_from_the_log_have_the_new_names(
+def test_log_changes_use_renamed_columns(
     postgresql: PostgreSQL, verified: Verified, tmp_path: Path
 ) -> None:
     options = {name: OPTIONS[name] for name in ("exclude_columns", "rename")} | {

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 POINT = {"type": ["object", "null"], "properties": {"x": {"type": "integer"}}}
 
 
-def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_upsert_spec_keeps_only_current_rows(spark: SparkSession, tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     with sqlite3.connect(database) as connection:
         connection.execute(
@@ -53,7 +51,7 @@ def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(
     assert sorted((row["id"], row["note"]) for row in trip.table("orders").to_pylist()) == wanted
 
 
-def test_a_merge_on_s3_leaves_one_row_for_each_key(spark: SparkSession, s3: Any) -> None:
+def test_s3_merge_leaves_one_row_per_key(spark: SparkSession, s3: Any) -> None:
     bucket = f"{s3.new_bucket()}/some lake"
     config = {
         "bucket": bucket,

@@ -111,9 +111,7 @@ def without_snapshots(state: Any) -> Any:
     }
 
 
-def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(
-    spark: Any, postgresql: Any, tmp_path: Path
-) -> None:
+def test_boundary_ties_arrive_exactly_once(spark: Any, postgresql: Any, tmp_path: Path) -> None:
     database = postgresql.new_database()
     trip = RoundTrip(tmp_path, login(database, incremental_tables=["public.ties:moment:timestamp"]))
     with psycopg.connect(database.dsn, autocommit=True) as connection:

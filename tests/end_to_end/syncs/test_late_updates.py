@@ -81,10 +81,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("server", CHANGES)
-def test_the_newest_row_is_the_one_that_the_database_orders_last(spark, request, tmp_path, server):
-    """Also where the rows of a record's key come in one slice, which the database then sends in
-    order.
-    """
+def test_newest_row_follows_database_order(spark, request, tmp_path, server):
+    """The row ordered last by the database wins, also among rows of one slice."""
     database = request.getfixturevalue(server).new_database()
     space = "public" if server == "postgresql" else database.name
     tap = {

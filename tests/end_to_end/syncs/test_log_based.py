@@ -52,17 +52,14 @@ def in_source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def test_the_lake_follows_the_log_until_the_pipeline_goes(
+def test_lake_follows_log_until_log_is_dropped(
     spark: SparkSession,
     postgresql: PostgreSQL,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Runs are processes.
-
-    What is asked in between, with a JVM that asks the database, is asked in this one.
-    """
+    """Runs are separate processes; the commands between them run in this process."""
     monkeypatch.chdir(tmp_path)
 
     def answer(*words: str, exit_code: int = 0, says: str = "") -> Any:

@@ -55,7 +55,7 @@ def tables_of(prefix: str) -> dict[str, list[Any]]:
     }
 
 
-def test_many_tables_of_postgresql_arrive_each_as_it_is(
+def test_many_postgresql_tables_load_unchanged(
     spark: SparkSession, postgresql: Any, tmp_path: Path
 ) -> None:
     database = postgresql.new_database()

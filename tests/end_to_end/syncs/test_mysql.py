@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from servers.mysql import MySQL
 
 
-def test_a_lake_of_mysql_is_in_step(spark: SparkSession, mysql: MySQL, tmp_path: Path) -> None:
-    """A table of rows that change and go, one that is read in full, and one with a column per kind
-    of text.
-    """
+def test_lake_stays_in_sync_with_mysql(spark: SparkSession, mysql: MySQL, tmp_path: Path) -> None:
+    """One table has updates and deletes, one is read in full, one has all kinds of text."""
     database = mysql.new_database()
     name = database.name
     run(

@@ -1,4 +1,4 @@
-"""`spark-lake verify --repair`: what differs is brought from the source into the lake, and nothing
+"""`spark-lake verify --repair`: what differs is loaded from the source into the lake, and nothing
 else is touched.
 """
 
@@ -225,7 +225,7 @@ def test_repair_of_versioned_table_only_adds(
     assert sorted(twins) == database.execute("select k, v from twins order by k, v").fetchall()
 
 
-def test_a_table_that_comes_whole_is_repaired_by_its_key(
+def test_full_table_stream_is_repaired_by_key(
     spark: SparkSession, database: Any, tmp_path: Path
 ) -> None:
     trip = sqlite_trip(tmp_path)

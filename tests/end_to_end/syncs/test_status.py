@@ -21,7 +21,7 @@ insert into whole values (1), (2);
 """
 
 
-def test_the_lag_behind_the_source_is_told_for_each_stream(tmp_path: Path) -> None:
+def test_source_lag_is_shown_per_stream(tmp_path: Path) -> None:
     source = sqlite3.connect(tmp_path / "shop.db")
     source.executescript(TABLES)
     source.close()
@@ -53,14 +53,14 @@ def test_the_lag_behind_the_source_is_told_for_each_stream(tmp_path: Path) -> No
     )
     assert (done.returncode, done.stderr) == (0, "")
     streams = {each["pipeline"]: each["streams"] for each in json.loads(done.stdout)}
-    told = {
+    reported = {
         name: (each["rows_to_read"], each["lag_seconds"]) for name, each in streams["shop"].items()
     }
-    assert told == {"orders": (2, 5400), "later": (0, 0), "whole": (2, None)}
+    assert reported == {"orders": (2, 5400), "later": (0, 0), "whole": (2, None)}
     assert streams["other"] == {}
 
 
-def test_a_tap_that_can_not_say_it_is_told_in_its_words(tmp_path: Path) -> None:
+def test_tap_error_is_quoted_by_status(tmp_path: Path) -> None:
     (tmp_path / "tap.json").write_text('{"jdbc_url": "nonsense"}')
     (tmp_path / "target.json").write_text(
         json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"})

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
-def test_every_kind_of_difference_is_named_by_its_key(
+def test_every_difference_kind_is_named_by_key(
     spark: SparkSession, postgresql: Any, tmp_path: Path, layout: str
 ) -> None:
     trip, source = postgresql_trip(postgresql, tmp_path, "public.orders:seen:timestamp!upsert")
@@ -106,9 +106,10 @@ def test_duplicate_lake_rows_are_extra(
     )
 
 
-def test_of_a_table_that_keeps_versions_the_last_received_counts(
+def test_last_received_version_is_compared(
     spark: SparkSession, database: sqlite3.Connection, tmp_path: Path
 ) -> None:
+    """In a table that keeps versions, older versions of a row are no difference."""
     for table, key in (("keyed", "integer primary key"), ("plain", "integer")):
         database.execute(f"create table {table} (id {key}, k integer, v text)")
         database.execute(f"insert into {table} values (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c')")
@@ -128,7 +129,7 @@ def test_of_a_table_that_keeps_versions_the_last_received_counts(
     assert verified(trip, "plain")["missing"] == ['{"id":2,"k":2,"v":"B"}']
 
 
-def test_what_can_not_be_compared_is_one_clear_line(
+def test_incomparable_stream_is_one_clear_line(
     spark: SparkSession, database: sqlite3.Connection, tmp_path: Path
 ) -> None:
     database.execute("create table t (id integer primary key)")

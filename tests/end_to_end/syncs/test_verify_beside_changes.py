@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_what_moves_on_at_the_source_is_no_difference(
+def test_newer_source_rows_are_no_difference(
     spark: SparkSession, postgresql: Any, tmp_path: Path
 ) -> None:
     trip, source = postgresql_trip(

@@ -33,7 +33,7 @@ insert into t with recursive n(i) as (select 1 union all select i + 1 from n whe
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql"])
-def test_rows_that_agree_do_not_leave_the_database(
+def test_matching_rows_stay_in_database(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     kind: str,
@@ -92,7 +92,7 @@ def test_rows_that_agree_do_not_leave_the_database(
         def found() -> tuple[dict[str, Any], int]:
             """What verify finds, and how many rows it has read for that."""
             read.clear()
-            told = verified(trip, stream)
+            reported = verified(trip, stream)
             rows = 0
             for select in read:
                 if "GROUP BY" in select:
@@ -101,7 +101,7 @@ def test_rows_that_agree_do_not_leave_the_database(
                 source.execute(f"select count(*) from {select}")
                 rows += source.fetchone()[0]
             assert read
-            return told, rows
+            return reported, rows
 
         # What the next run brings is no reason to read what was there.
         source.execute(
@@ -137,7 +137,7 @@ def test_rows_that_agree_do_not_leave_the_database(
     )
 
 
-def test_wide_rows_come_to_verify_few_at_a_time(
+def test_wide_rows_are_fetched_in_small_batches(
     postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trip, connection = postgresql_trip(postgresql, tmp_path, slice_rows=1_000, reader="jdbc")

@@ -131,7 +131,7 @@ def is_read_as_it_is(kind: Kind) -> bool:
     )
 
 
-def test_whatever_a_column_of_sqlite_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_sqlite_batches_match_records(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("pragma encoding = 'UTF-16le'")

@@ -33,7 +33,7 @@ def section(page: str, title: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def told(page: str) -> Told:
+def reported(page: str) -> Told:
     """SQL type and lake type of each native type that the page names."""
     return {
         native: (row[1], row[2].strip("`"))
@@ -51,10 +51,8 @@ def made(spark: SparkSession, config: dict[str, Any], stream: str) -> list[tuple
     return [(str(each.sql_type), kind) for each, kind in zip(columns, lake, strict=True)]
 
 
-def test_the_page_of_types_says_what_postgresql_s_columns_become(
-    spark: SparkSession, postgresql: Any
-) -> None:
-    types = told("postgresql.md")
+def test_types_page_matches_postgresql_columns(spark: SparkSession, postgresql: Any) -> None:
+    types = reported("postgresql.md")
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create extension vector")
@@ -94,10 +92,8 @@ def test_the_page_of_types_says_what_postgresql_s_columns_become(
     }
 
 
-def test_the_page_of_types_says_what_sqlite_s_columns_become(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    types = told("sqlite.md")
+def test_types_page_matches_sqlite_columns(spark: SparkSession, tmp_path: Path) -> None:
+    types = reported("sqlite.md")
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(

@@ -299,7 +299,7 @@ def bits(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, source: Any, tmp_path_factory: pytest.TempPathFactory) -> RoundTrip:
-    """The table as tap and target have brought it."""
+    """The table as tap and target have loaded it."""
     database, _ = source
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
     trip = RoundTrip(tmp_path_factory.mktemp("postgresql"), login)

@@ -187,7 +187,7 @@ BROKEN = {
 }
 
 
-def test_bytes_that_are_no_text_are_never_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_undecodable_bytes_are_never_replaced(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for number, (declared, broken) in enumerate(BROKEN.items()):

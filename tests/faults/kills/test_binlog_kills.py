@@ -92,14 +92,10 @@ class Shop:
     ],
     ids=["mariadb", "mysql"],
 )
-def test_kills_over_the_binlog(
+def test_kills_lose_no_binlog_change(
     request: pytest.FixtureRequest, tmp_path: Path, name: str, first: list[Kill], later: list[Kill]
 ) -> None:
-    """At STATE lines and at steps of the commit: the table is the source's, and of a history each
-    change came once.
-
-    The servers share the kills: what dies does not know which one it reads.
-    """
+    """After kills at STATE lines and commit steps, each change is in a history once."""
     server: MariaDB = request.getfixturevalue(name)
     database = server.new_database()
     logged = {"replication_method": "LOG_BASED"}

@@ -113,7 +113,7 @@ def test_kills_at_random_lose_and_repeat_nothing(
 
 
 @pytest.mark.usefixtures("with_pandas")
-def test_kills_of_the_targets_java_lose_and_repeat_nothing(
+def test_target_jvm_kills_lose_and_repeat_nothing(
     postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
     shop, tap = postgresql_shop(postgresql.new_database(), chance)

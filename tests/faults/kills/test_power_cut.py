@@ -71,12 +71,10 @@ def test_retired_files_are_gone_before_published_mark(
     assert ("fsync", table) in events[gone:marked]
 
 
-def test_commit_files_are_durable_before_the_journal(
+def test_commit_files_are_durable_before_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power cut leaves a journal that names files which are gone, or a state without its
-    rows.
-    """
+    """Otherwise a power cut could leave a journal that names lost files."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     events = recorded(monkeypatch)
@@ -98,7 +96,7 @@ def test_commit_files_are_durable_before_the_journal(
 
 
 @pytest.mark.usefixtures("without_jvm", "checkpoints_at_once")
-def test_what_a_checkpoint_names_is_on_the_disk_before_it(
+def test_staged_files_are_durable_before_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_with_two_rows(tmp_path / "lake")
@@ -119,7 +117,7 @@ def test_what_a_checkpoint_names_is_on_the_disk_before_it(
         assert ("fsync", str(path)) in events[:written]
 
 
-def test_snapshot_files_are_durable_before_the_catalog(
+def test_snapshot_files_are_durable_before_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All files of a snapshot are on disk before the catalog names it."""

@@ -100,8 +100,8 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         forks.stdin.close()
 
 
-def test_signal_stops_the_run_or_comes_too_late(lake: Lake) -> None:
-    """A signal before any change stops the run or comes too late."""
+def test_signal_stops_run_or_is_too_late(lake: Lake) -> None:
+    """After a signal before any change, the run either stops or commits completely."""
     assert lake.run()["code"] == 0
     committed = [1]
     stopped = too_late = nth = 0

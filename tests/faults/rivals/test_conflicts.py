@@ -76,8 +76,8 @@ def test_late_commit_after_conflicts_keeps_its_files(lake: SmallLake) -> None:
     lake.check_exact(lake.sync())
 
 
-def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
-    """What is put in pieces has no condition."""
+def test_conditional_replace_works_at_any_size(lake: SmallLake) -> None:
+    """An upload in parts has no condition."""
     storage = lake.storage()
     large = b" " * (100 << 20)
     storage.replace("state", b"seen")
@@ -104,10 +104,8 @@ class Refusing(Proxy):
         return call()
 
 
-def test_refused_commit_that_landed_keeps_its_files(tmp_path: Path) -> None:
-    """No verdict is there, so the run can't know its own; what it staged stays for the next
-    start.
-    """
+def test_landed_but_refused_commit_keeps_its_files(tmp_path: Path) -> None:
+    """The outcome is unknown, so the staged files stay for the next start."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     slow: list[Refusing] = []

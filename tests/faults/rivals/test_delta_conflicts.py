@@ -62,7 +62,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetLake:
 
 @pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert"])
 @pytest.mark.parametrize("properties", [ITEM, WIDER])
-def test_a_column_that_someone_adds_while_a_run_publishes_stays(
+def test_foreign_column_added_during_publish_is_kept(
     spark: object, lake: MetLake, method: str, properties: dict
 ) -> None:
     lake.load(items(method=method), record("s", id=1, name="a"))

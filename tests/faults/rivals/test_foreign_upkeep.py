@@ -218,7 +218,7 @@ def test_forgotten_transaction_is_never_guessed(tmp_path: Path, dead: Process) -
     assert lake.rows(GROWS) == rows_after(GROWS, 2)
 
 
-def test_recreated_delta_table_is_not_the_planned_one(tmp_path: Path, dead: Process) -> None:
+def test_recreated_delta_table_is_refused(tmp_path: Path, dead: Process) -> None:
     """A Delta table that someone recreated is not mistaken for the one seen before."""
     lake = TwoTables(tmp_path)
     lake.sync()
@@ -254,7 +254,7 @@ def test_shortened_delta_log_needs_a_person(tmp_path: Path, dead: Process) -> No
     check(lake, lake.sync())
 
 
-def test_run_planned_on_a_forgotten_delta_log_is_given_up(tmp_path: Path, dead: Process) -> None:
+def test_run_on_expired_delta_log_is_abandoned(tmp_path: Path, dead: Process) -> None:
     """A Delta log that has forgotten what a run was planned on needs manual action, and the run is
     abandoned.
     """

@@ -33,10 +33,8 @@ def leave_late_generation(lake: SmallLake) -> None:
     assert lake.storage().create(entry_path(LAYOUT, 1), encode(entry.to_body()))
 
 
-def test_a_late_contender_whose_clock_is_ahead_hides_no_commit(tmp_path: Path) -> None:
-    """Its run is rolled back: that journal must not sort after a later commit, which nobody would
-    finish then.
-    """
+def test_contender_with_fast_clock_hides_no_commit(tmp_path: Path) -> None:
+    """Its rolled-back journal must not sort after a later commit and leave it unfinished."""
     lake = SmallLake(str(tmp_path), {})
     for _ in range(2):
         lake.sync()
@@ -48,7 +46,7 @@ def test_a_late_contender_whose_clock_is_ahead_hides_no_commit(tmp_path: Path) -
     lake.check_exact(lake.sync())
 
 
-def test_greater_run_id_makes_a_run_release_the_lock(
+def test_greater_run_id_makes_run_release_lock(
     tmp_path: Path,
 ) -> None:
     """A run that meets a greater run id only after taking the lock releases it at once."""

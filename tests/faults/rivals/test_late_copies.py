@@ -30,7 +30,8 @@ def test_late_copy_of_a_retired_file_is_removed(
     lake.check_exact(bound)
 
 
-def test_a_start_looks_at_a_few_retired_files_of_any_number(s3: S3) -> None:
+def test_start_checks_few_retired_files(s3: S3) -> None:
+    """A start makes the same few calls however many files were retired."""
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
     entry = last_committed(lake.storage(), LAYOUT.runs)

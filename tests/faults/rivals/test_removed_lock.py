@@ -30,7 +30,7 @@ def test_only_one_run_commits_after_lock_removal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_a_sign_of_life_writes_over_no_other_run(tmp_path: Path, released: bool) -> None:
+def test_heartbeat_overwrites_no_other_run(tmp_path: Path, released: bool) -> None:
     lake = SmallLake(str(tmp_path), {})
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     shutil.rmtree(tmp_path / LAYOUT.locks)
@@ -42,8 +42,8 @@ def test_a_sign_of_life_writes_over_no_other_run(tmp_path: Path, released: bool)
     other.fail(RuntimeError("enough"))
 
 
-def test_run_ids_grow_also_after_a_person_removed_the_lock(tmp_path: Path) -> None:
-    """The run before was on a machine with a clock far ahead; only its journal still shows that."""
+def test_run_ids_grow_after_manual_lock_removal(tmp_path: Path) -> None:
+    """Only the journal shows that the previous run's clock was far ahead."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     before = run_ids(lake.storage(), LAYOUT.runs)[0]

@@ -87,7 +87,7 @@ def rival_syncs(
 def test_only_one_of_two_runs_resumes(
     lake: ResumingLake,
 ) -> None:
-    """Who read the checkpoint before the winner's end, and comes after it, finds it gone."""
+    """The loser finds the checkpoint gone, even if it read it before the winner ended."""
     resumed = 0
     for _ in range(20):
         die_with_a_checkpoint(lake)
@@ -102,8 +102,8 @@ def test_only_one_of_two_runs_resumes(
             rival.start()
         for rival in rivals:
             rival.join()
-        told = ("is held by process", "run tap and target again")
-        assert all(any(words in str(error) for words in told) for error in lost)
+        reported = ("is held by process", "run tap and target again")
+        assert all(any(words in str(error) for words in reported) for error in lost)
         assert won
         assert len(won) + len(lost) == 2
         lake.check_exact(before + STEP * len(won))
@@ -156,7 +156,7 @@ def test_missing_checkpoint_files_are_not_taken_over(lake: ResumingLake) -> None
     sleeper._lock.stop()
 
 
-def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> None:
+def test_files_being_removed_cannot_be_offered(lake: ResumingLake) -> None:
     """The run was forced out long ago, no lock mentions it any more, and it continues to stage."""
     living, staged = with_one_part(lake, offered=False)
     opened(lake, force=True).leave()
@@ -283,12 +283,10 @@ def test_stale_removal_keeps_files_of_a_later_run(
     lake.check_exact(lake.sync())
 
 
-def test_stale_recovery_keeps_what_its_successor_uses(
+def test_stale_recovery_keeps_successors_files(
     lake: ResumingLake,
 ) -> None:
-    """It wakes up when its successor has committed and not moved the files yet, and cleans as it
-    meant to.
-    """
+    """It cleans up after its successor has committed but not yet moved its files."""
     run, staged = with_one_part(lake, offered=True)
     lake.stage_part(run, staged, 2 * STEP, 1)  # is not offered, so there is something to clean
     run._lock.stop()
@@ -343,7 +341,7 @@ def test_stale_committer_removes_no_later_files(lake: ResumingLake) -> None:
     lake.check_exact(lake.sync())
 
 
-def test_a_void_checkpoint_is_never_offered_to_a_tap(lake: ResumingLake) -> None:
+def test_void_checkpoint_is_never_offered_to_tap(lake: ResumingLake) -> None:
     """The process died between making it void and removing its files."""
     checkpoint = die_with_a_checkpoint(lake)
     run = opened(lake)

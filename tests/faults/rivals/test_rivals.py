@@ -70,8 +70,8 @@ def test_one_of_two_concurrent_runs_on_s3_wins(s3: S3) -> None:
     race(SmallLake(s3.new_bucket(), s3.storage_options), 5)
 
 
-def test_two_runs_in_one_second_give_the_exact_union(tmp_path: Path) -> None:
-    """Pitfall 13: file names that start again overwrite the first run's."""
+def test_two_runs_in_one_second_keep_each_row_once(tmp_path: Path) -> None:
+    """File names must not restart, or they would overwrite those of the first run."""
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     lake.sync()
@@ -104,10 +104,8 @@ def journal_create(name: str, args: tuple[object, ...]) -> bool:
     return name == "create" and str(args[0]).startswith(LAYOUT.runs)
 
 
-def test_a_holder_that_slept_past_its_expiry_can_not_commit(tmp_path: Path) -> None:
-    """It wakes up between its last look at the lock and its commit point: the journal itself
-    refuses it.
-    """
+def test_expired_lock_holder_cannot_commit(tmp_path: Path) -> None:
+    """It wakes between its last lock check and its commit, and the journal refuses it."""
     lake = SmallLake(str(tmp_path), {})
     with pytest.raises(LockedError, match="LAKE-061"):
         paused_sync(lake, journal_create, lake.sync)
@@ -140,7 +138,7 @@ def test_stale_publisher_neither_undoes_nor_repeats(tmp_path: Path, call: str) -
     lake.check_exact(lake.sync())
 
 
-def test_a_living_holder_that_was_forced_out_can_not_commit(tmp_path: Path) -> None:
+def test_live_holder_forced_out_cannot_commit(tmp_path: Path) -> None:
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)

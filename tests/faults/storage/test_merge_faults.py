@@ -38,7 +38,7 @@ STEP = 3
 
 
 def last_run(id: int, number: int) -> int:
-    """The last of so many runs that brought a key."""
+    """The last of so many runs that loaded a key."""
     return min(id // STEP + 2, number)
 
 

@@ -16,7 +16,7 @@ from singer_spark.errors import SingerSparkError
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_lake_on_two_disks_loses_and_repeats_nothing(tmp_path: Path, fault: str) -> None:
+def test_two_disk_lake_loses_and_repeats_nothing(tmp_path: Path, fault: str) -> None:
     with tempfile.TemporaryDirectory() as elsewhere:
         if Path(elsewhere).stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("there is no other disk")

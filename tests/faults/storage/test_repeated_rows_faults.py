@@ -35,16 +35,14 @@ def increment() -> list[JSON]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
 @in_turn
-def test_repeated_rows_stay_left_out_whatever_dies(
+def test_repeated_rows_stay_out_after_any_fault(
     tmp_path: Path,
     dead: Process,
     monkeypatch: pytest.MonkeyPatch,
     faults: tuple[str, ...],
     step: int,
 ) -> None:
-    """Before the commit point, while it publishes, while it tidies up: the next run brings each
-    version once.
-    """
+    """After a fault at any step, the next run leaves each version exactly once."""
     first = Lake(tmp_path / "first")
     first.load(
         *first.announced([items("append-only"), item(1, 1, "a"), item(2, 5, "b"), state(clock=5)])

@@ -103,9 +103,9 @@ def test_fault_while_discarding_a_checkpoint(
     def fresh(name: object) -> SmallLake:
         return SmallLake(died.copied(name).url, {})
 
-    for anew in fault_sweep(fresh, partial(run, process=dead), *faults, step=step):
-        resuming = ResumingLake(anew.url, {})
-        anew.check_readers_see_committed_rows()
+    for retried in fault_sweep(fresh, partial(run, process=dead), *faults, step=step):
+        resuming = ResumingLake(retried.url, {})
+        retried.check_readers_see_committed_rows()
         with suppress(
             SingerSparkError
         ):  # once the tap may have found what the target then finds to be gone
@@ -114,10 +114,10 @@ def test_fault_while_discarding_a_checkpoint(
 
 
 @pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
-def test_runs_that_die_one_after_the_other_never_go_back(
+def test_checkpoint_never_regresses_across_deaths(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    """Each one dies a little later; the checkpoint between them is never an older one."""
+    """Each run dies a little later, and the checkpoint is never an older one."""
     lake = ResumingLake(str(tmp_path), {})
     lake.sync()
     reached = [0]
@@ -165,10 +165,10 @@ def test_unwritable_checkpoint_does_not_stop_the_run(
     lake.check_exact(
         lake.sync(lake.faulty_files(lambda files: NoCheckpoints(files, fault, failing)))
     )
-    told = [
+    reported = [
         each.message for each in caplog.records if "checkpoint could not be written" in each.message
     ]
-    assert len(told) == len(set(failing) & set(range(1, PARTS + 1)))
+    assert len(reported) == len(set(failing) & set(range(1, PARTS + 1)))
     assert not any("Another process" in each.message for each in caplog.records)
 
 

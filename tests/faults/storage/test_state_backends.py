@@ -108,9 +108,8 @@ def test_killed_at_each_step_to_another_folder_too(tmp_path: Path, dead: Process
     check_kills(BackedLake(f"{tmp_path}/lake", {}, StateBackend(f"file://{tmp_path}/states")), dead)
 
 
-def test_a_state_on_s3_of_a_lake_on_disk_and_the_reverse(
-    tmp_path: Path, dead: Process, s3: S3
-) -> None:
+def test_state_and_lake_on_different_stores(tmp_path: Path, dead: Process, s3: S3) -> None:
+    """The state may be on S3 with the lake on disk, or the reverse."""
     options = s3.storage_options
     on_s3 = StateBackend(s3.new_bucket(), storage_options=options)
     for lake in (
@@ -145,7 +144,7 @@ def test_death_with_state_in_sqlite_loses_nothing(tmp_path: Path, dead: Process)
         lake.check_exact(lake.sync())
 
 
-def test_the_state_moves_by_itself_wherever_state_backend_points(
+def test_state_follows_changed_state_backend(
     tmp_path: Path, postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -173,7 +172,7 @@ def test_the_state_moves_by_itself_wherever_state_backend_points(
     assert not Path(f"{tmp_path}/lake", LAYOUT.state).exists(), "nobody edits what is not read"
 
 
-def test_tap_given_the_bucket_gets_the_external_state(
+def test_tap_given_bucket_gets_external_state(
     tmp_path: Path,
 ) -> None:
     """A tap that is given the bucket gets the state that is kept elsewhere."""
@@ -185,9 +184,7 @@ def test_tap_given_the_bucket_gets_the_external_state(
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_a_death_while_the_state_moves_loses_nothing(
-    tmp_path: Path, dead: Process, nth: int
-) -> None:
+def test_death_during_state_move_loses_nothing(tmp_path: Path, dead: Process, nth: int) -> None:
     before = SmallLake(f"{tmp_path}/lake", {})
     bound = before.sync()
     lake = BackedLake(before.url, {}, sqlite_at(tmp_path))
@@ -234,7 +231,7 @@ class open_in:
         self.run.leave()
 
 
-def test_an_edited_bucket_state_moves_as_it_was_edited(tmp_path: Path) -> None:
+def test_edited_bucket_state_is_moved_as_edited(tmp_path: Path) -> None:
     SmallLake(f"{tmp_path}/lake", {}).sync()
     (tmp_path / "lake" / LAYOUT.state).write_text(json.dumps(state_of(2)))
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
@@ -243,7 +240,7 @@ def test_an_edited_bucket_state_moves_as_it_was_edited(tmp_path: Path) -> None:
     assert lake.published_bound() == 2
 
 
-def test_an_edited_row_counts_once_the_run_is_published(tmp_path: Path) -> None:
+def test_edited_state_row_counts_after_publishing(tmp_path: Path) -> None:
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     lake.sync()
     store = lake.store()
@@ -254,7 +251,7 @@ def test_an_edited_row_counts_once_the_run_is_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_two_lakes_with_one_pipeline_name_do_not_share_a_state(tmp_path: Path, kind: str) -> None:
+def test_lakes_with_same_pipeline_share_no_state(tmp_path: Path, kind: str) -> None:
     backend = sqlite_at(tmp_path) if kind == "sqlite" else StateBackend(f"{tmp_path}/states")
     one, other = (BackedLake(f"{tmp_path}/{name}", {}, backend) for name in ("one", "other"))
     bound = one.sync()
@@ -270,9 +267,7 @@ def test_two_lakes_with_one_pipeline_name_do_not_share_a_state(tmp_path: Path, k
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(
-    tmp_path: Path, kind: str, by_hand: bool
-) -> None:
+def test_one_of_two_concurrent_lakes_owns_state(tmp_path: Path, kind: str, by_hand: bool) -> None:
     backend = sqlite_at(tmp_path) if kind == "sqlite" else StateBackend(f"{tmp_path}/states")
     one, other = (BackedLake(f"{tmp_path}/{name}", {}, backend) for name in ("one", "other"))
     for lake in (one, other):
@@ -308,7 +303,7 @@ def publish_without_opening(lake: BackedLake, folder: Path) -> None:
     replace(lake, wrap=lambda _: Late()).sync()
 
 
-def test_a_lake_that_lies_elsewhere_on_another_machine_goes_on(tmp_path: Path) -> None:
+def test_relocated_lake_continues_from_its_state(tmp_path: Path) -> None:
     lake = BackedLake(f"{tmp_path}/here", {}, sqlite_at(tmp_path))
     bound = lake.sync()
     (tmp_path / "here").rename(tmp_path / "there")
@@ -318,7 +313,7 @@ def test_a_lake_that_lies_elsewhere_on_another_machine_goes_on(tmp_path: Path) -
     assert tap_bounds(moved) == {bound + STEP}
 
 
-def test_state_without_a_journal_stays_the_lakes(
+def test_state_without_journal_stays_with_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state whose run no longer has a journal still belongs to the lake."""

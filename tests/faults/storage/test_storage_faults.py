@@ -34,7 +34,7 @@ def run(lake: SmallLake, wrap: Wrap, process: Process | None = None) -> None:
 
 @pytest.mark.parametrize("runs_before", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
+def test_any_storage_fault_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str, runs_before: int
 ) -> None:
     first = SmallLake(f"{tmp_path}/first", {})
@@ -83,8 +83,8 @@ def test_claims_of_a_dead_run_are_released(tmp_path: Path, dead: Process) -> Non
     other.fail(RuntimeError("only looked"))
 
 
-def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -> None:
-    """The journal was created, the answer never came: asking again finds these very bytes."""
+def test_lost_commit_response_still_succeeds(tmp_path: Path) -> None:
+    """The journal was created but the response was lost: a retry finds the same bytes."""
     probe = SmallLake(f"{tmp_path}/probe", {})
     counting = Counting()
     probe.sync(probe.faulty_files(counting))
@@ -99,11 +99,8 @@ def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -
 CHANGES = frozenset({"write", "copy", "delete"})
 
 
-def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(s3: S3, dead: Process) -> None:
-    """Here the fault also falls between the copy and the delete that make a move.
-
-    It dies at two changes and fails at the third, so that either half of a move meets both.
-    """
+def test_any_s3_fault_loses_and_repeats_nothing(s3: S3, dead: Process) -> None:
+    """Faults also hit between the copy and the delete of a move, failing or dying."""
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
 

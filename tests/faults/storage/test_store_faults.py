@@ -67,7 +67,7 @@ def cases(*faults: tuple[str, int], elsewhere: tuple[str, int]) -> pytest.MarkDe
     (TOO_MANY, 9),
     elsewhere=(ANSWER_LOST, 9),
 )
-def test_a_fault_of_http_at_any_change_loses_and_repeats_nothing(
+def test_http_write_fault_loses_and_repeats_nothing(
     proxy: Proxy,
     store: Store,
     requests: list[str],
@@ -81,7 +81,7 @@ def test_a_fault_of_http_at_any_change_loses_and_repeats_nothing(
 
 
 @cases((GONE, 5), (SILENT, 9), (SLOW_DOWN, 9), elsewhere=(SILENT, 18))
-def test_a_fault_of_http_at_any_look_loses_and_repeats_nothing(
+def test_http_read_fault_loses_and_repeats_nothing(
     proxy: Proxy,
     store: Store,
     requests: list[str],

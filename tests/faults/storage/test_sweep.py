@@ -49,6 +49,7 @@ def test_each_call_has_its_fault(fault: str, places: list[int]) -> None:
         (lambda lake, wrap: None, {}),
     ],
 )
-def test_sweep_that_proves_nothing_fails(operation: Any, given: dict[str, Any]) -> None:
+def test_ineffective_fault_sweep_fails(operation: Any, given: dict[str, Any]) -> None:
+    """A sweep that injects no fault, or too few, is an error."""
     with pytest.raises(AssertionError):
         list(fault_sweep(lambda name: name, operation, DIE_BEFORE, **given))

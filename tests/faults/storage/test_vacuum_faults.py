@@ -99,9 +99,10 @@ def test_fault_in_vacuum_removes_nothing_needed(
 
 
 @pytest.mark.slow
-def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(
+def test_reader_during_vacuum_finds_all_rows(
     tables: Callable[[object], VacuumedTables],
 ) -> None:
+    """The table is read after every storage call of the vacuum."""
     lake = tables("watched")
     lake.vacuum(lake.storage(lambda files: Watched(files, lake.check_rows)))
     lake.check_vacuumed()
@@ -131,9 +132,10 @@ def test_restored_version_survives_unfinished_vacuum(
     assert lake.table(CHANGES).to_pyarrow_table().num_rows == wanted
 
 
-def test_a_vacuum_that_slept_before_its_commit_removes_nothing(
+def test_taken_over_vacuum_removes_nothing(
     tables: Callable[[object], VacuumedTables],
 ) -> None:
+    """A vacuum that sleeps before its commit and loses its lock removes no file."""
     lake = tables("slept")
     replaced = lake.replaced()
 

@@ -78,8 +78,8 @@ class RestCatalogServer:
         length = int(request.headers.get("Content-Length") or 0)
         body = json.loads(request.rfile.read(length) or b"null") if length else None
         parts = [unquote(each) for each in urlsplit(request.path).path.strip("/").split("/")][1:]
-        code, told = self.answered(request.headers.get("Authorization"), method, parts, body)
-        data = b"" if told is None else json.dumps(told).encode()
+        code, reported = self.answered(request.headers.get("Authorization"), method, parts, body)
+        data = b"" if reported is None else json.dumps(reported).encode()
         request.send_response(code)
         request.send_header("Content-Type", "application/json")
         request.send_header("Content-Length", str(len(data)))

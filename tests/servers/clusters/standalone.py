@@ -68,11 +68,11 @@ class Cluster:
     apart: bool
     here: str = LOOPBACK
 
-    def told(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """What the master reports about workers and applications."""
         with urllib.request.urlopen(self.status, timeout=10) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            reported: dict[str, Any] = json.load(answer)
+            return reported
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _wait(cluster: Cluster, folder: Path, workers: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            if cluster.told()["aliveworkers"] == workers:
+            if cluster.status()["aliveworkers"] == workers:
                 return
         except OSError:
             pass

@@ -26,20 +26,20 @@ hashes = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
 
 
 @given(st.lists(hashes, max_size=50))
-def test_a_boundary_keeps_twins(group: list[str]) -> None:
+def test_boundary_keeps_duplicate_hashes(group: list[str]) -> None:
     boundary = Boundary.from_json(json.loads(json.dumps(Boundary.of(group).to_json())), KEY)
     assert Counter(boundary.hashes) == Counter(group)
     assert boundary.rows == len(group)
 
 
-def test_a_huge_boundary_stays_small() -> None:
+def test_huge_boundary_stays_small() -> None:
     boundary = Boundary.of_buckets(10**9, [number * 2654435761**7 for number in range(BUCKETS)])
     assert len(json.dumps(boundary.to_json())) < 4000
     assert Boundary.from_json(boundary.to_json(), KEY) == boundary
 
 
-def test_a_window_survives_json() -> None:
-    """With the raw text of its lowest key, which the database compares."""
+def test_window_survives_json() -> None:
+    """It keeps the raw text of its lowest key, which the database compares."""
     value = KeyValue.parse("2025-01-20T15:30:00", KeyType.DATETIME)
     since = Since(KeyValue.parse("2025-01-20T15:25:00", KeyType.DATETIME), "2025-01-20 15:25:00")
     boundary = replace(Boundary.of(["00" * 8, "11" * 8]), since=since)
@@ -49,7 +49,7 @@ def test_a_window_survives_json() -> None:
     assert found.boundary == boundary
 
 
-def test_a_bookmark_survives_json() -> None:
+def test_bookmark_survives_json() -> None:
     value = KeyValue.parse("2025-01-20T15:30:00", KeyType.TIMESTAMP, aware=True)
     bookmark = Bookmark("updated_at", value, Boundary.of(["00" * 8]))
     entry = json.loads(json.dumps(bookmark.to_json()))
@@ -57,17 +57,17 @@ def test_a_bookmark_survives_json() -> None:
     assert Bookmark.from_json("s", entry, "updated_at", KeyType.TIMESTAMP, aware=True) == bookmark
 
 
-def test_the_two_documented_fields_alone_are_a_good_bookmark() -> None:
+def test_two_documented_fields_make_valid_bookmark() -> None:
     entry = {"replication_key": "id", "replication_key_value": 42}
     bookmark = Bookmark.from_json("s", entry, "id", KeyType.INTEGER, aware=False)
     assert bookmark == Bookmark("id", KeyValue.parse(42, KeyType.INTEGER))
 
 
-def test_an_entry_without_a_value_is_no_bookmark() -> None:
+def test_entry_without_value_is_no_bookmark() -> None:
     assert Bookmark.from_json("s", {}, "id", KeyType.INTEGER, aware=False) is None
 
 
-def test_an_edited_value_no_longer_trusts_the_raw_text() -> None:
+def test_edited_value_invalidates_raw_text() -> None:
     entry = Bookmark(
         "d", KeyValue.parse("2025-01-20", KeyType.DATETIME), Boundary.of(["00" * 8]), "2025-01-20"
     ).to_json()
@@ -122,9 +122,7 @@ def test_edited_value_forgets_its_boundary() -> None:
         ),
     ],
 )
-def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(
-    entry: dict[str, object], says: str
-) -> None:
+def test_unusable_bookmark_names_its_stream(entry: dict[str, object], says: str) -> None:
     with pytest.raises(StateError, match=says) as caught:
         Bookmark.from_json("public-orders", entry, "id", KeyType.INTEGER, aware=False)
     assert "public-orders" in str(caught.value)
@@ -163,7 +161,7 @@ def test_changed_key_type_is_refused_by_name(value: object, key_type: KeyType, a
         ("2025-01-20 15:30:00", KeyType.TIMESTAMP, True, "2025-01-20T15:30:00.000000Z"),
     ],
 )
-def test_a_change_of_type_that_loses_no_row_is_taken(
+def test_lossless_key_type_change_is_accepted(
     value: object, key_type: KeyType, aware: bool, read: str
 ) -> None:
     saved = {

@@ -11,8 +11,8 @@ from singer_spark.core.config_file import read_config, read_variables, usual_con
 from singer_spark.errors import ConfigurationError, redact
 
 
-def test_yaml_has_comments_and_the_types_of_json(tmp_path: Path) -> None:
-    """A bare `no`, `12:30` or date is text, as YAML 1.2 has it."""
+def test_yaml_has_comments_and_json_types(tmp_path: Path) -> None:
+    """A bare `no`, `12:30` or date is a string, as in YAML 1.2."""
     (tmp_path / "tap.yml").write_text(
         "# the shop\n"
         "jdbc_url: jdbc:sqlite:shop.db  # a file\n"
@@ -50,7 +50,7 @@ def test_yaml_has_comments_and_the_types_of_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_malformed_config_is_named_with_line_and_column(
+def test_malformed_config_is_named_with_position(
     tmp_path: Path, name: str, content: str, problem: str
 ) -> None:
     (tmp_path / name).write_text(content if content != "\xff" else "3")

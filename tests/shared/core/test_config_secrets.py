@@ -130,7 +130,7 @@ def filled(value: Any, secret: str) -> Any:
 @pytest.mark.parametrize("config", NAMED, ids=json.dumps)
 @settings(max_examples=40)
 @given(secret=SECRETS)
-def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
+def test_setting_secret_shows_nowhere(config: Any, secret: str) -> None:
     with known_alone():
         register_secrets(filled(config, secret))
         for form in shown(secret):
@@ -146,18 +146,18 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
 @pytest.mark.parametrize("url", IN_URLS)
 @settings(max_examples=40)
 @given(secret=PLAIN)
-def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
-    """Neither as it is written there nor decoded."""
+def test_url_secret_shows_nowhere(url: str, secret: str) -> None:
+    """It shows neither as written in the URL nor decoded."""
     assume(secret not in url)
     for written in (secret, quote(secret + "é/@&?;#"), quote_plus(secret + " %")):
         with known_alone():
             register_secrets({"anything": [url.replace("{s}", written)]})
-            told = (
+            reported = (
                 f"can't connect to {url.replace('{s}', written)}: no {unquote(written)} at "
                 f"({written})"
             )
-            assert unquote(written) not in redact(told)
-            assert written not in redact(told)
+            assert unquote(written) not in redact(reported)
+            assert written not in redact(reported)
             assert secret not in plain_url(url.replace("{s}", written))
 
 
@@ -172,7 +172,7 @@ def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
         "jdbc:sqlserver://h;password={{s}};x=y",
     ],
 )
-def test_a_password_that_a_url_should_have_encoded_shows_nowhere(url: str, secret: str) -> None:
+def test_unencoded_url_password_shows_nowhere(url: str, secret: str) -> None:
     with known_alone():
         written = url.replace("{s}", secret)
         register_secrets({"jdbc_url": written})
@@ -180,7 +180,7 @@ def test_a_password_that_a_url_should_have_encoded_shows_nowhere(url: str, secre
         assert secret.split("?")[0] not in plain_url(written)
 
 
-def test_no_piece_of_a_password_that_a_driver_cuts_shows() -> None:
+def test_password_part_cut_by_driver_is_masked() -> None:
     with known_alone():
         register_secrets({"jdbc_url": "jdbc:mariadb://u:hunter2/x9@127.0.0.1/db"})
         assert redact("Incorrect port value : hunter2") == "Incorrect port value : *****"
@@ -201,14 +201,15 @@ def test_no_piece_of_a_password_that_a_driver_cuts_shows() -> None:
         "jdbc:postgresql://u:from-the-vault@host:5432/shop?user=reader@acme",
     ],
 )
-def test_host_port_and_path_before_an_at_sign_stay_readable(url: str) -> None:
+def test_url_parts_before_at_sign_stay_readable(url: str) -> None:
+    """Host, port and path are not taken for secrets."""
     with known_alone():
         register_secrets({"jdbc_url": url})
-        told = "no database shop at host:5432, 5433, 1433 for reader"
-        assert redact(told) == told
+        reported = "no database shop at host:5432, 5433, 1433 for reader"
+        assert redact(reported) == reported
 
 
-def test_what_is_no_secret_stays_readable() -> None:
+def test_non_secrets_stay_readable() -> None:
     config = {
         "jdbc_url": "jdbc:postgresql://host:5432/shop?user=reader&ssl=true&sslkey=/etc/key.pem",
         "default_replication_key": "updated_at",
@@ -246,11 +247,13 @@ def test_multiline_private_key_never_shows() -> None:
     key = f"-----BEGIN PRIVATE KEY-----\n{line}\n{line[::-1]}\n-----END PRIVATE KEY-----\n"
     with known_alone():
         register_secrets({"ssh_tunnel": {"private_key": key}})
-        for told in (key, json.dumps(key), f"bad line {line}"):
-            assert line not in one_line(SourceError(RunCode.STORAGE_FAILED, f"not a key: {told}"))
+        for reported in (key, json.dumps(key), f"bad line {line}"):
+            assert line not in one_line(
+                SourceError(RunCode.STORAGE_FAILED, f"not a key: {reported}")
+            )
 
 
-def test_half_a_secret_does_not_show_either() -> None:
+def test_truncated_secret_shows_nowhere() -> None:
     secret = "half-of-this-is-still-too-much"
     with known_alone():
         register_secrets({"password": secret})
@@ -259,7 +262,7 @@ def test_half_a_secret_does_not_show_either() -> None:
         assert "half" not in str(unwritable("t", "b", "x" * 390 + secret))
 
 
-def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
+def test_state_url_secrets_show_nowhere() -> None:
     for url in (
         "s3://AKIA:planted@lake/s.json",
         "https://h/s?sig=planted&x=1",
@@ -270,10 +273,10 @@ def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
             assert "planted" not in redact(f"can't read {url}")
 
 
-def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
+def test_any_logger_handler_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())
+    handler.emit = lambda record: reported.append(record.getMessage())
     logger = logging.getLogger("some.driver")
     logger.addHandler(handler)
     try:
@@ -283,7 +286,7 @@ def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixtur
             logger.error("no %s", "hush-hush-hush")
     finally:
         logger.removeHandler(handler)
-    assert told == ["no *****"]
+    assert reported == ["no *****"]
 
 
 @pytest.mark.parametrize(
@@ -298,13 +301,11 @@ def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixtur
         ("spark.sql.shuffle.partitions", "8", False),
     ],
 )
-def test_settings_of_spark_that_hold_a_secret_are_known(
-    name: str, value: str, secret: bool
-) -> None:
+def test_spark_settings_with_secrets_are_detected(name: str, value: str, secret: bool) -> None:
     assert holds_secret(name, value) is secret
 
 
-def test_a_known_secret_makes_any_setting_of_spark_one() -> None:
+def test_known_secret_makes_spark_setting_secret() -> None:
     with known_alone():
         errors.register_secret("from-a-store")
         assert holds_secret("spark.executorEnv.DB_PW", "from-a-store")

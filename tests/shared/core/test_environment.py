@@ -45,7 +45,7 @@ def test_missing_variables_are_all_named_at_once() -> None:
     assert "b.c[1]: the environment has no variable MISSING_2" in str(raised.value)
 
 
-def test_a_setting_that_is_no_text_is_read_from_its_variable(
+def test_non_string_setting_is_read_from_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {
@@ -77,16 +77,17 @@ def test_a_setting_that_is_no_text_is_read_from_its_variable(
     assert target.storage_options == {"key": "k"}
 
 
-def test_a_variable_whose_name_tells_a_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_secret_name_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "s3cr3t-value")
     monkeypatch.setenv("PLAIN_FOLDER", "some-folder")
     expand({"a": "${LAKE_SECRET}/${PLAIN_FOLDER}"})
     assert redact("s3cr3t-value some-folder") == f"{MASK} some-folder"
 
 
-def test_each_program_expands_once_and_tells_what_is_missing(
+def test_programs_expand_variables_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Each program names the variables that are missing."""
     monkeypatch.setenv("LAKE", f"{tmp_path}/lake-${{LAKE}}")
     config = {"bucket": "${LAKE}", "pipeline": "$${LAKE}", "flattening_separator": "${LAKE}"}
     target = TargetSparkLake(config=config)
@@ -99,11 +100,11 @@ def test_each_program_expands_once_and_tells_what_is_missing(
     file.write_text(json.dumps(config))
     assert spark_lake.command(["state", "show", "--config", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pipeline"] == "${LAKE}"
-    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x", "password": "${NOT_SET}"})
-    assert "password: the environment has no variable NOT_SET" in told
+    reported = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x", "password": "${NOT_SET}"})
+    assert "password: the environment has no variable NOT_SET" in reported
     file.write_text(json.dumps({"bucket": "${NOT_SET}", "pipeline": "p"}))
-    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
-    assert "bucket: the environment has no variable NOT_SET" in told
+    reported = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
+    assert "bucket: the environment has no variable NOT_SET" in reported
 
 
 def test_file_contents_are_inserted_at_any_depth(
@@ -137,7 +138,7 @@ def test_file_contents_are_inserted_at_any_depth(
     assert expand({"--state": "jdbc:x://u:${file:lf}@h"}) == {"--state": "jdbc:x://u:two@h"}
 
 
-def test_what_only_looks_like_a_file_stays_as_it_is(
+def test_file_reference_lookalike_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x").write_text("held")
@@ -183,7 +184,7 @@ def test_unreadable_files_are_named_without_content(
     assert "hunter" not in str(raised.value)
 
 
-def test_a_setting_that_is_no_text_is_read_from_a_file(tmp_path: Path) -> None:
+def test_non_string_setting_is_read_from_file(tmp_path: Path) -> None:
     for name, text in {
         "jobs": "7\n",
         "flag": "false\n",
@@ -217,11 +218,11 @@ def test_members_of_an_object_from_a_file_are_masked(tmp_path: Path) -> None:
     text = {"type": "object"}, {"type": "array"}
     files = {"spark": f"${{file:{tmp_path}/spark}}", "tables": f"${{file:{tmp_path}/tables}}"}
     expand(files, dict(zip(files, text, strict=True)))
-    told = "yes, member-of-a-file and public.orders-of-a-file"
-    assert redact(told) == f"yes, {MASK} and public.orders-of-a-file"
+    reported = "yes, member-of-a-file and public.orders-of-a-file"
+    assert redact(reported) == f"yes, {MASK} and public.orders-of-a-file"
 
 
-def test_what_a_file_holds_is_masked_whatever_its_name(tmp_path: Path) -> None:
+def test_file_content_is_always_masked(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("from-the-file/ü\n")
     expand({"user": f"${{file:{tmp_path}/x}}"})
     assert (
@@ -247,13 +248,13 @@ def test_programs_take_secrets_from_files(
     file.write_text(json.dumps(config))
     assert spark_lake.command(["state", "show", "--config", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pipeline"] == "p"
-    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x", "password": missing})
-    assert f"password: can't read {tmp_path}/none: No such file or directory" in told
+    reported = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x", "password": missing})
+    assert f"password: can't read {tmp_path}/none: No such file or directory" in reported
     file.write_text(json.dumps({"bucket": missing, "pipeline": "p"}))
-    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
-    assert f"bucket: can't read {tmp_path}/none" in told
-    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state", missing)
-    assert f"--state: can't read {tmp_path}/none" in told
+    reported = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
+    assert f"bucket: can't read {tmp_path}/none" in reported
+    reported = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state", missing)
+    assert f"--state: can't read {tmp_path}/none" in reported
 
 
 def tap_error(folder: Path, config: dict[str, Any], *words: str) -> str:

@@ -36,7 +36,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> Process:
     return this
 
 
-def test_a_process_is_alive_until_it_is_dead() -> None:
+def test_process_is_alive_until_dead() -> None:
     assert (Process.this().is_alive(), Process.this().is_dead()) == (True, False)
     gone = dead_process()
     assert (gone.is_alive(), gone.is_dead()) == (False, True)
@@ -59,8 +59,8 @@ def test_ambiguous_process_id_holds_only_while_active(
     assert not entry(hidden, timedelta(days=30)).is_held()
 
 
-def test_an_id_without_start_time_holds_only_while_it_shows_life() -> None:
-    """No /proc, so no start time: any process may have got that id since."""
+def test_process_id_without_start_time_expires() -> None:
+    """Without /proc there is no start time, and another process may have the id by now."""
     unknown = replace(Process.this(), started="")
     assert entry(unknown, timedelta(seconds=1)).is_held()
     assert not entry(unknown, timedelta(seconds=TTL_SECONDS + 1)).is_held()
@@ -74,7 +74,7 @@ def test_dead_holder_with_a_fast_clock_expires() -> None:
     assert entry(gone, -timedelta(seconds=TTL_SECONDS / 2)).is_held()
 
 
-def test_a_process_is_known_again_by_its_mark() -> None:
+def test_process_is_recognized_by_its_mark() -> None:
     this = Process.this()
     assert Process.of_mark(this.mark()) == replace(this, host="")
     assert Process.of_mark(replace(this, started="").mark()) == replace(this, host="", started="")

@@ -32,7 +32,7 @@ def test_naive_moment_round_trips(moment: datetime) -> None:
     st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 12, 31)),
     st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes))),
 )
-def test_an_aware_moment_stays_the_instant(moment: datetime, zone: timezone) -> None:
+def test_aware_timestamp_keeps_its_instant(moment: datetime, zone: timezone) -> None:
     instant = moment.replace(tzinfo=zone)
     value = KeyValue.parse(instant.isoformat(sep=" "), KeyType.TIMESTAMP, aware=True)
     assert value.text.endswith("Z")
@@ -59,7 +59,7 @@ def test_decimals_keep_every_digit(number: Decimal) -> None:
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3), st.integers(0, 20))
-def test_one_number_is_one_value_whatever_its_scale(number: Decimal, zeros: int) -> None:
+def test_decimal_scale_does_not_change_value(number: Decimal, zeros: int) -> None:
     scaled = f"{number:f}{'0' * zeros}"
     assert KeyValue.parse(scaled, KeyType.DECIMAL) == KeyValue.parse(str(number), KeyType.DECIMAL)
     assert (KeyValue.parse(scaled, KeyType.DECIMAL).text == "0") == (number == 0)
@@ -85,7 +85,7 @@ def test_digits_beyond_nanoseconds_are_refused() -> None:
         KeyValue.parse("2025-01-20 15:30:00.123456789012", KeyType.DATETIME)
 
 
-def test_a_lag_only_lowers_the_bound() -> None:
+def test_lag_only_lowers_bound() -> None:
     value = KeyValue.parse("2025-01-20T15:30:00.123456789", KeyType.TIMESTAMP)
     assert value.minus(30).text == "2025-01-20T15:29:30.123456"
     assert KeyValue.parse("0001-01-01", KeyType.DATE).minus(10**9).text == "0001-01-01"
@@ -107,14 +107,12 @@ def test_a_lag_only_lowers_the_bound() -> None:
         ("2025-01-20T15:30:00+02:00", KeyType.DATETIME, "time zone"),
     ],
 )
-def test_what_is_no_value_is_refused_with_its_text(
-    raw: object, key_type: KeyType, says: str
-) -> None:
+def test_invalid_value_is_refused_with_its_text(raw: object, key_type: KeyType, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         KeyValue.parse(raw, key_type)
 
 
-def test_key_types_are_known_by_alias_and_in_any_case() -> None:
+def test_key_type_aliases_are_case_insensitive() -> None:
     assert KeyType.of("BigInt") is KeyType.INTEGER
     assert KeyType.of("timestamptz") is KeyType.TIMESTAMP
     with pytest.raises(ValueError, match="known are"):

@@ -34,7 +34,7 @@ from singer_spark.errors import SchemaError
         ("DECIMAL(5,1) ARRAY ARRAY", "array<array<decimal(5,1)>>"),
     ],
 )
-def test_a_sql_type_keeps_its_exact_lake_type(sql: str, lake: str) -> None:
+def test_sql_type_maps_to_exact_lake_type(sql: str, lake: str) -> None:
     for nullable in (True, False):
         schema = property_schema(SqlType.parse(sql), nullable=nullable)
         assert str(lake_type(schema, "s.c")) == lake
@@ -83,17 +83,18 @@ def test_json_types_of_any_tap_decide_first(schema: dict[str, object], lake: str
     assert str(lake_type(schema, "s.c")) == lake
 
 
-def test_columns_that_differ_only_by_case_are_refused_by_name() -> None:
+def test_columns_differing_in_case_are_refused() -> None:
+    """The error names both columns."""
     with pytest.raises(SchemaError, match=r"RUN-061 .*Id.*ID"):
         stream_columns({"properties": {"Id": {"type": "integer"}, "ID": {"type": "integer"}}}, "s")
 
 
-def test_a_schema_without_properties_is_refused() -> None:
+def test_schema_without_properties_is_refused() -> None:
     with pytest.raises(SchemaError, match="RUN-060"):
         stream_columns({"type": "object"}, "s")
 
 
-def test_aliases_read_as_the_ansi_name() -> None:
+def test_type_aliases_parse_to_ansi_name() -> None:
     assert str(SqlType.parse("timestamptz")) == "TIMESTAMP WITH TIME ZONE"
     assert str(SqlType.parse("timestamp(6) without time zone")) == "TIMESTAMP"
     assert str(SqlType.parse("numeric(12, 2)")) == "DECIMAL(12,2)"

@@ -59,7 +59,7 @@ def test_scratch_folder_is_removed_with_its_process(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_only_looks_like_a_scratch_folder_stays(tmp_path: Path) -> None:
+def test_scratch_folder_lookalike_is_kept(tmp_path: Path) -> None:
     data = tmp_path / "singer-spark-scratch-of-mine" / "data"
     data.parent.mkdir()
     data.write_text("precious")
@@ -107,7 +107,7 @@ def test_start_never_takes_a_folder_being_created() -> None:
                 process.wait()
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_temporary_folder_is_reported(tmp_path: Path) -> None:
     code = (
         "from singer_spark import errors; from singer_spark.core import scratch\n"
         "import tempfile\n"

@@ -107,9 +107,7 @@ def test_aws_secret_is_text_member_or_bytes(moto: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", config_secrets.STORES)
-def test_what_any_store_gives_is_in_no_log_from_then_on(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_store_secret_is_masked_in_logs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"planted-in-{name}"
     monkeypatch.setattr(config_secrets, "STORES", {name: (lambda _: text, "extra")})
     assert redact(text) == text
@@ -140,9 +138,7 @@ def test_google_secret_is_latest_or_named_version(
     assert {headers["authorization"] for _, headers in store.asked} == {"Bearer token-of-google"}
 
 
-def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_vault_gets_token_of_own_cloud(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     import azure.identity
     import requests
 
@@ -175,9 +171,7 @@ def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(
     assert {headers["Authorization"] for _, headers in store.asked} == {"Bearer token-of-azure"}
 
 
-def test_vault_gives_members_of_both_versions_of_its_engine(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vault_reads_both_engine_versions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VAULT_ADDR", f"{store.url}/")
     monkeypatch.setenv("VAULT_TOKEN", "token-of-vault")
     monkeypatch.setenv("VAULT_NAMESPACE", "team")
@@ -207,7 +201,7 @@ def test_vault_gives_members_of_both_versions_of_its_engine(
     assert PASSWORD not in str(raised.value)
 
 
-def test_a_client_that_is_not_installed_is_named_with_its_extra(
+def test_missing_store_client_names_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
@@ -215,7 +209,7 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(
         expand({"password": "${aws-sm:shop}"})
 
 
-def test_a_config_without_a_store_loads_none_of_it() -> None:
+def test_config_without_store_loads_no_client() -> None:
     import subprocess
     import sys
 

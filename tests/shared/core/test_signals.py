@@ -86,7 +86,7 @@ def test_signal_in_a_destructor_still_stops() -> None:
     assert done.stderr == "program: stopped by SIGTERM; nothing was done\n"
 
 
-def test_any_other_failure_of_a_destructor_is_shown_as_ever() -> None:
+def test_other_destructor_failure_is_still_shown() -> None:
     done = run("break")
     assert done.returncode == 0
     assert "ZeroDivisionError" in done.stderr
@@ -99,7 +99,7 @@ def test_silent_cleanup_has_a_limit() -> None:
     _ends_at_the_limit(HANGS)
 
 
-def test_cleanup_that_the_limit_releases_reports_once() -> None:
+def test_cleanup_released_by_limit_reports_once() -> None:
     _ends_at_the_limit(RELEASED)
 
 
@@ -118,7 +118,7 @@ def _ends_at_the_limit(program: str) -> None:
     )
 
 
-def test_thread_stops_the_run_by_its_error() -> None:
+def test_thread_error_stops_run() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANGS, "error"],
         capture_output=True,

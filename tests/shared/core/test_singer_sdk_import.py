@@ -53,7 +53,7 @@ print(sys.modules["singer_sdk.streams.rest"].requests is requests, bool(requests
 """
 
 
-def test_an_sdk_whose_modules_lie_elsewhere_is_imported_as_it_is(tmp_path: Path) -> None:
+def test_sdk_with_other_layout_is_imported_unchanged(tmp_path: Path) -> None:
     for name, text in OTHER_SDK.items():
         path = tmp_path / "singer_sdk" / name
         path.parent.mkdir(parents=True, exist_ok=True)

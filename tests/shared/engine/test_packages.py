@@ -49,9 +49,7 @@ def repository(tmp_path: Path) -> str:
     return str(settings)
 
 
-def test_jars_are_fetched_whole_with_their_checksums_all_at_once(
-    empty_cache: Path, repository: str
-) -> None:
+def test_jars_are_fetched_together_with_checksums(empty_cache: Path, repository: str) -> None:
     jars = [Path(jar) for jar in CACHE.jars([ACME, EXTRA], ivy_settings=repository)]
     assert jars == [
         empty_cache / "org.acme" / "acme-jdbc-1.0.jar",
@@ -65,7 +63,7 @@ def test_jars_are_fetched_whole_with_their_checksums_all_at_once(
 
 
 @pytest.mark.slow
-def test_what_is_cached_needs_neither_ivy_nor_java(
+def test_cached_jars_need_neither_ivy_nor_java(
     empty_cache: Path, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = CACHE.jars([ACME], ivy_settings=repository)
@@ -76,7 +74,7 @@ def test_what_is_cached_needs_neither_ivy_nor_java(
 
 
 @pytest.mark.slow
-def test_a_jar_that_changed_in_the_cache_is_refused(empty_cache: Path, repository: str) -> None:
+def test_changed_cached_jar_is_refused(empty_cache: Path, repository: str) -> None:
     (jar,) = CACHE.jars([ACME], ivy_settings=repository)
     Path(jar).write_bytes(b"something else")
     with pytest.raises(ConfigurationError, match="RUN-023"):
@@ -92,9 +90,8 @@ def test_repository_with_another_jar_is_refused(empty_cache: Path, repository: s
 
 
 @pytest.mark.slow
-def test_what_can_t_be_had_is_one_clear_line_with_a_way_out(
-    empty_cache: Path, repository: str
-) -> None:
+def test_unavailable_package_is_one_clear_line(empty_cache: Path, repository: str) -> None:
+    """The error offers `driver_jars` as an alternative."""
     with pytest.raises(ConfigurationError) as caught:
         CACHE.jars(["org.acme:acme-jdbc:9.9", ACME], ivy_settings=repository)
     message = str(caught.value)

@@ -59,7 +59,7 @@ assert known == set(sys.modules["py4j.protocol"].OUTPUT_CONVERTER)
 """
 
 
-def test_two_threads_that_reach_the_jvm_at_once_have_all_of_py4j() -> None:
+def test_concurrent_threads_import_all_of_py4j() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEETING], capture_output=True, text=True, timeout=240, check=False
     )

@@ -40,11 +40,11 @@ IMAGE = {
         (None, "local[*]"),
     ],
 )
-def test_a_master_is_given_as_a_context_takes_it(said: str | None, taken: str) -> None:
+def test_master_url_is_normalized_for_spark(said: str | None, taken: str) -> None:
     assert master_url(said) == taken
 
 
-def test_yarn_learns_that_executors_need_pyspark() -> None:
+def test_yarn_is_configured_for_pyspark() -> None:
     assert session_conf(SparkOptions("test", master="yarn"))["spark.yarn.isPython"] == "true"
     assert "spark.yarn.isPython" not in session_conf(
         SparkOptions("test", master="spark://head:7077")
@@ -57,10 +57,8 @@ def test_yarn_learns_that_executors_need_pyspark() -> None:
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://api.example:6443"])
-def test_spark_submit_starts_the_jvm_for_managers(master: str) -> None:
-    """It alone knows the manager's folders of settings, and what its JVM needs on its class
-    path.
-    """
+def test_spark_submit_starts_jvm_for_managers(master: str) -> None:
+    """Only spark-submit knows the manager's config folders and its JVM's class path."""
     assert "HADOOP_CONF_DIR" not in KNOWN_VARIABLES
     conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}
     options = SparkOptions("test", master=master, conf=conf, jars=("/jars/driver.jar",))

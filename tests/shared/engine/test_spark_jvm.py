@@ -15,10 +15,10 @@ from singer_spark.errors import ConfigurationError
         ("echo 'no such option' >&2; exit 1", "no such option"),
     ],
 )
-def test_a_jvm_that_ends_in_its_start(
+def test_jvm_death_at_start_is_reported(
     end: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last line of a killed JVM is a warning and says nothing of its end."""
+    """The last line of a killed JVM is only a warning and does not explain its end."""
     monkeypatch.setattr(spark_jvm, "_jvm", spark_jvm._Jvm())
     warning = "WARNING: Using incubator modules: jdk.incubator.vector"
     with pytest.raises(ConfigurationError, match=cause):

@@ -49,7 +49,7 @@ def test_private_member_of_pyspark(member: PrivateMember) -> None:
     assert hasattr(owner, member.name) or f"self.{member.name}" in inspect.getsource(owner)
 
 
-def test_supported_versions_are_the_packages() -> None:
+def test_packages_support_same_spark_versions() -> None:
     """All three packages allow the same versions, and this environment has one of them."""
     asked = set()
     for package in ("shared", "tap-spark-jdbc", "target-spark-lake"):

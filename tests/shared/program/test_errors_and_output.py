@@ -36,7 +36,7 @@ def test_error_is_one_line_without_the_secret() -> None:
     assert done.stderr == "tap-x: RUN-052 can not log in with ***** at host?pw=*****\n"
 
 
-def test_debug_shows_the_trace_still_without_the_secret() -> None:
+def test_debug_trace_hides_secrets() -> None:
     code = (
         "from singer_spark import errors\n"
         "def main():\n"
@@ -51,8 +51,8 @@ def test_debug_shows_the_trace_still_without_the_secret() -> None:
     assert line.startswith("tap-x: RUN-099 ")
 
 
-def test_claimed_stdout_holds_only_what_is_written(tmp_path: Path) -> None:
-    """Claimed standard output holds only what is written to it."""
+def test_claimed_stdout_has_only_written_output(tmp_path: Path) -> None:
+    """Other output of the process and its children goes to standard error."""
     spool = tmp_path / "spool"
     spool.write_bytes(b"from the spool\n" * 100_000)
     done = _run(
@@ -71,7 +71,7 @@ def test_claimed_stdout_holds_only_what_is_written(tmp_path: Path) -> None:
     assert "noise of a child" in done.stderr
 
 
-def test_singer_lines_are_valid_whatever_the_stream_is_called() -> None:
+def test_singer_lines_support_any_stream_name() -> None:
     name = 'a"b\\c\nü 😀'
     moment = datetime(1, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
     line = messages.record_prefix(name) + b'{"id":1}' + messages.record_suffix(moment)
@@ -84,13 +84,13 @@ def test_singer_lines_are_valid_whatever_the_stream_is_called() -> None:
     }
 
 
-def test_state_lines_carry_start_and_final_beside_the_value() -> None:
+def test_state_lines_carry_start_and_final_flags() -> None:
     line = json.loads(messages.state_message({"bookmarks": {}}, final=False, start="first"))
     assert line == {"type": "STATE", "value": {"bookmarks": {}}, "final": False, "start": "first"}
     assert json.loads(messages.bare_state({"bookmarks": {}})) == {"bookmarks": {}}
 
 
-def test_the_summary_counts_records_and_streams(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_counts_records_and_streams(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("sent")
     progress.advance("public-orders", 300, 1_000)
     progress.advance("public-orders", 40, 500)
@@ -101,7 +101,7 @@ def test_the_summary_counts_records_and_streams(capsys: pytest.CaptureFixture[st
     assert "public-orders: 340 records sent, 1.5 kB" in written.err
 
 
-def test_every_error_of_ours_is_in_the_one_tree() -> None:
+def test_every_error_has_one_base_class() -> None:
     ours = [
         each
         for each in vars(errors).values()

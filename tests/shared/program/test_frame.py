@@ -45,7 +45,7 @@ def start(body: str, *, hangup: str = "default", **options: Any) -> subprocess.P
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
-def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
+def test_signal_is_one_line_and_exit_code(name: str, code: int) -> None:
     process = start("say('begun'); time.sleep(60)")
     process.send_signal(getattr(signal, name))
     output, errors = process.communicate(timeout=SECONDS)
@@ -53,7 +53,7 @@ def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
     assert errors == f"tap-x: stopped by {name}; nothing happened\n"
 
 
-def test_what_fails_to_close_after_a_signal_does_not_hide_it() -> None:
+def test_cleanup_error_does_not_hide_signal() -> None:
     body = """
     import signal
     try:
@@ -66,7 +66,7 @@ def test_what_fails_to_close_after_a_signal_does_not_hide_it() -> None:
     assert (process.returncode, errors) == (143, "tap-x: stopped by SIGTERM; nothing happened\n")
 
 
-def test_a_signal_raises_nothing_into_imports() -> None:
+def test_signal_raises_nothing_during_imports() -> None:
     """A compiled module that meets an exception while it starts may crash the interpreter."""
     body = """
     import signal
@@ -121,10 +121,8 @@ def test_signal_during_jvm_wait_leaves_no_lock() -> None:
     assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
 
 
-def test_a_signal_in_the_same_breath_means_the_same() -> None:
-    """The clean-up reports that it has begun, and continues although more signals come right
-    then.
-    """
+def test_cleanup_ignores_immediate_extra_signals() -> None:
+    """Signals that arrive right after the first one do not interrupt the clean-up."""
     body = """
     try:
         say("begun")
@@ -145,7 +143,7 @@ def test_a_signal_in_the_same_breath_means_the_same() -> None:
     assert errors == "clean\ntap-x: stopped by SIGINT; nothing happened\n"
 
 
-def test_a_later_signal_ends_a_clean_up_that_hangs() -> None:
+def test_later_signal_ends_hanging_cleanup() -> None:
     body = """
     signals.SAME_BREATH_SECONDS = -1
     try:
@@ -187,8 +185,8 @@ def test_protected_work_ends_unless_signal_repeats(
     assert ("ended by a second SIGTERM" in errors) == later_signal
 
 
-def test_a_signal_does_not_wait_for_threads() -> None:
-    """A thread may hang in a request that nobody answers."""
+def test_signal_does_not_wait_for_threads() -> None:
+    """A thread may hang in a request without a response."""
     body = (
         "__import__('threading').Thread(target=lambda: time.sleep(60)).start(); say('begun'); "
         "time.sleep(60)"
@@ -235,7 +233,7 @@ def test_closed_descriptors_are_not_taken_by_files(tmp_path: Path, closed: str) 
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_standard_error_that_takes_nothing_stops_no_run(full: bool) -> None:
+def test_unwritable_stderr_stops_no_run(full: bool) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     code = WAITS.format(body='__import__("logging").error("nobody hears"); print("sent")')
@@ -259,7 +257,7 @@ def test_standard_error_that_takes_nothing_stops_no_run(full: bool) -> None:
         ("open('/dev/full', 'w', buffering=1).write('x' * 100 + chr(10))", "RUN-015"),
     ],
 )
-def test_a_shortage_is_one_clear_line(body: str, code: str) -> None:
+def test_shortage_is_one_clear_line(body: str, code: str) -> None:
     process = start("say('begun'); sys.stdin.readline(); " + body)
     output, errors = process.communicate("\n", timeout=SECONDS)
     (line,) = errors.splitlines()
@@ -267,7 +265,7 @@ def test_a_shortage_is_one_clear_line(body: str, code: str) -> None:
     assert line.startswith(f"tap-x: {code} ")
 
 
-def test_nobody_reading_the_output_is_one_clear_line() -> None:
+def test_closed_stdout_reader_is_one_clear_line() -> None:
     process = start("say('begun'); sys.stdin.readline(); print('x')")
     assert process.stdout is not None
     process.stdout.close()
@@ -290,6 +288,6 @@ def test_nobody_reading_the_output_is_one_clear_line() -> None:
         ),
     ],
 )
-def test_limits_of_a_server_are_not_this_machine_s(text: str, ours: bool) -> None:
+def test_server_limits_are_not_local_limits(text: str, ours: bool) -> None:
     found = limit_reached(text)
     assert (found and found.code) is (RunCode.LIMIT_REACHED if ours else None)

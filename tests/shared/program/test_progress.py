@@ -63,14 +63,14 @@ class Watched(Progress):
 progress = Watched("loaded")
 progress.phase("loading")
 progress.expect("stream_0", 100)
-told = open(sys.argv[1], "w")
+reported = open(sys.argv[1], "w")
 for number, _ in enumerate(sys.stdin.buffer):
     progress.advance(f"stream_{{number % {STREAMS}}}", 10, 1000)
     sys.stderr.write(f"shower says {{number}}\\n")
     # Of the frames that begin from here on the first one is drawn once the second one begins.
     while drawn.acquire(blocking=False): pass
     drawn.acquire(), drawn.acquire()
-    print("drawn", file=told, flush=True)
+    print("drawn", file=reported, flush=True)
 progress.finish_run("lake/raw", {{"stream_1": 7}})
 """
 
@@ -132,7 +132,7 @@ def test_piped_programs_tear_no_terminal_line(tmp_path: Path) -> None:
     assert any(line.startswith("stream_29 ") for line in live)
 
 
-def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -> None:
+def test_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:
     (tmp_path / "shower.py").write_text(
         SHOWER.replace("    drawn.acquire(), drawn.acquire()\n", "")
     )
@@ -142,8 +142,8 @@ def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -
     assert b"\x1b" not in said
 
 
-def test_progress_line_shows_what_moved_last() -> None:
-    """A line shows what moved last, with its percentage if known, or else the phase."""
+def test_progress_line_shows_last_changed_stream() -> None:
+    """The line has the stream's percentage if known; without recent changes, the phase."""
     progress = Progress("sent")
     progress.phase("connecting", logged=False)
     assert progress.line() == "connecting, 0.0 s"
@@ -238,9 +238,9 @@ def test_log_readers_get_progress_as_json(
         progress.finish_run("./lake", {"orders": 7})
     finally:
         root.handlers[:], root.level = before, level
-    told = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert [each["level"] for each in told] == ["info"] * len(told)
-    *_, done, streams = (each["message"] for each in told)
+    reported = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [each["level"] for each in reported] == ["info"] * len(reported)
+    *_, done, streams = (each["message"] for each in reported)
     assert done.startswith("Done! 360 records in 2 stream(s), ")
     assert re.fullmatch(
         r"orders: 340 records sent, 1.5 kB.*; the next run starts at 7 \| customers: 20 records "
@@ -261,6 +261,6 @@ def test_log_readers_get_progress_as_json(
         (-90, "-1 min 30 s"),
     ],
 )
-def test_spans_are_told_by_their_two_greatest_units(seconds: float, text: str) -> None:
+def test_time_spans_show_two_largest_units(seconds: float, text: str) -> None:
     assert span_text(seconds) == text
     assert size_text(999.9e9) == "999.9 GB"

@@ -54,13 +54,13 @@ def text_of(value: Any) -> str:
     return to_json(value, ascii_only=True)
 
 
-def test_a_state_is_what_was_read() -> None:
+def test_parsed_state_round_trips_exactly() -> None:
     assert text_of(state_from_json(STATE)) == STATE
 
 
 @given(states)
 @settings(max_examples=40)
-def test_a_state_passes_every_message_and_object_as_it_came(value: JSON) -> None:
+def test_state_survives_every_message_and_object(value: JSON) -> None:
     came = text_of(value)
     assert text_of(state_from_json(bare_state(value))) == came
     message = state_from_json(state_message(value, final=False, start="saved", resume=value))
@@ -78,7 +78,7 @@ def test_a_state_passes_every_message_and_object_as_it_came(value: JSON) -> None
 
 @given(states)
 @settings(max_examples=20)
-def test_a_state_in_a_table_stays_as_it_came(value: JSON) -> None:
+def test_state_in_table_stays_unchanged(value: JSON) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_state_store(StateBackend(f"sqlite:///{folder}/s.db"), Storage(folder), "p")
         assert store.write(value, None, "run-1")
@@ -88,7 +88,7 @@ def test_a_state_in_a_table_stays_as_it_came(value: JSON) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bucket", "s3", "postgresql"])
-def test_a_state_stays_as_it_came_in_every_backend(
+def test_state_is_unchanged_in_every_backend(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     backend = StateBackend()
@@ -116,11 +116,11 @@ def test_a_state_stays_as_it_came_in_every_backend(
         ('{"a": 1E-400}', '{"a": 0.0}', False),
     ],
 )
-def test_states_are_the_same_only_with_the_same_numbers(one: str, other: str, same: bool) -> None:
+def test_states_compare_by_exact_numbers(one: str, other: str, same: bool) -> None:
     assert same_state(state_from_json(one), state_from_json(other)) is same
 
 
-def test_a_number_is_a_float_to_who_calculates() -> None:
+def test_number_calculates_as_float() -> None:
     number = Number("1.10")
     assert (number + 1, f"{number}", repr(number)) == (2.1, "1.10", "1.10")
     assert json.dumps(number) == "1.1"

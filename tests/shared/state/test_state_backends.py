@@ -112,9 +112,7 @@ def test_concurrent_first_writers_have_one_winner(backend: StateBackend, tmp_pat
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_hostile_names_of_tables_and_pipelines_stay_names(
-    backend: StateBackend, tmp_path: Path
-) -> None:
+def test_hostile_table_and_pipeline_names_are_quoted(backend: StateBackend, tmp_path: Path) -> None:
     names = [HOSTILE, "p", "P", 'p"', "p'; --", "a/b", ""]
     table = '"' + 'evil"";%s:x.{y}' + '"'
     hostile = StateBackend(backend.uri, table_name=table)
@@ -126,7 +124,8 @@ def test_hostile_names_of_tables_and_pipelines_stay_names(
     assert opened(backend, tmp_path).content() is None, "another table"
 
 
-def test_a_schema_before_the_dot_is_postgresqls(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_dotted_table_name_selects_schema(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """On PostgreSQL, the part before the dot is the schema."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute('create schema "Odd one"')
@@ -157,7 +156,7 @@ def test_table_later_in_the_search_path_is_used(postgresql: PostgreSQL, tmp_path
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_a_row_for_each_pipeline_and_its_last_states_beside_it(
+def test_pipeline_has_one_row_and_recent_history(
     backend: StateBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_table, "KEPT_STATES", 3)
@@ -211,7 +210,7 @@ def test_handwritten_row_counts_unless_malformed(backend: StateBackend, tmp_path
         by_hand.content()
 
 
-def test_sqlite_row_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_non_text_sqlite_row_is_refused(tmp_path: Path) -> None:
     """A row of SQLite that is not text is refused with line and column."""
     backend = StateBackend(f"sqlite:///{tmp_path}/states.db")
     store = opened(backend, tmp_path)
@@ -223,9 +222,7 @@ def test_sqlite_row_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
-def test_a_table_of_someone_else_is_told_and_left_alone(
-    backend: StateBackend, tmp_path: Path
-) -> None:
+def test_foreign_table_is_reported_and_unchanged(backend: StateBackend, tmp_path: Path) -> None:
     if backend.uri and backend.uri.startswith("sqlite"):
         (tmp_path / "new").mkdir()
     run(backend, "create table spark_lake_state (id integer)")
@@ -243,7 +240,7 @@ def StateTable_register(store: StateStore) -> None:
     store.register()
 
 
-def test_a_password_is_in_no_error_and_no_place(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_password_is_in_no_error_or_location(postgresql: PostgreSQL, tmp_path: Path) -> None:
     database = postgresql.new_database()
     wrong = "hunter2/ä@&"
     quoted = "hunter2%2F%C3%A4%40%26"
@@ -261,16 +258,14 @@ def test_a_password_is_in_no_error_and_no_place(postgresql: PostgreSQL, tmp_path
         store = opened(backend, tmp_path)
         with pytest.raises(StorageError) as raised:
             store.content()
-        told = f"{raised.value} {store.origin} {store.location}"
-        assert f"{database.host}:" in told
-        assert wrong not in told and quoted not in told, told
+        reported = f"{raised.value} {store.origin} {store.location}"
+        assert f"{database.host}:" in reported
+        assert wrong not in reported and quoted not in reported, reported
         assert "\n" not in str(raised.value)
         assert "hunter2" not in redact(str(raised.value.__cause__))
 
 
-def test_without_the_package_the_error_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_error_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigurationError, match=r"RUN-006 .*target-spark-lake"):
         opened(StateBackend("postgresql://h/d"), tmp_path).content()
@@ -288,20 +283,20 @@ def test_without_the_package_the_error_names_the_extra(
         ("sqlite:////tmp/x.db?table=T&pipeline=a%3Ab", "sqlite:////tmp/x.db"),
     ],
 )
-def test_a_place_tells_databases_apart_and_holds_no_user(url: str, place: str) -> None:
+def test_location_identifies_database_without_user(url: str, place: str) -> None:
     found = DatabaseUrl.parse(url)
     assert found is not None
     assert found.location == place
 
 
-def test_the_environment_of_libpq_is_part_of_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_location_includes_libpq_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "elsewhere")
     found = DatabaseUrl.parse("postgresql:///d")
     assert found is not None
     assert found.location == "postgresql:///d?host=elsewhere"
 
 
-def test_a_look_makes_no_database(tmp_path: Path) -> None:
+def test_reading_state_creates_no_database(tmp_path: Path) -> None:
     assert open_state_source(f"sqlite:///{tmp_path}/x.db?pipeline=p").saved is None
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigurationError, match=r"RUN-036 .*--state.*x\.db"):

@@ -32,12 +32,12 @@ from singer_spark.state.store import (
 from singer_spark.store.storage import Storage
 
 
-def test_a_state_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_missing_state_is_none(tmp_path: Path) -> None:
     assert open_state_source(f"{tmp_path}/state.json").saved is None
     assert open_state_source(f"{tmp_path}/lake/.dataspoc/state/p/state.json").saved is None
 
 
-def test_a_state_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_state_is_read_unchanged(tmp_path: Path) -> None:
     state = {"bookmarks": {"público": {"replication_key_value": "2025-01-20"}}, "big": 2**70}
     for encoding in ("utf-8", "utf-8-sig"):
         (tmp_path / "state.json").write_text(json.dumps(state), encoding=encoding)
@@ -61,7 +61,7 @@ def test_a_state_is_read_as_it_stands(tmp_path: Path) -> None:
         (b"[" * 100_000, "line 1, column 1"),
     ],
 )
-def test_a_malformed_state_is_an_error_with_line_and_column(text: bytes, place: str) -> None:
+def test_malformed_state_names_line_and_column(text: bytes, place: str) -> None:
     with pytest.raises(StateError, match=rf"RUN-030 .*lake/state\.json.*{place}"):
         read_state(text, "/lake/state.json")
 
@@ -104,16 +104,16 @@ def check_the_tap_gets_the_committed_state(lake: SmallLake) -> None:
     assert "journal of run" in saved.origin
 
 
-def test_tap_gets_the_state_committed_before_a_death(tmp_path: Path) -> None:
+def test_tap_gets_state_committed_before_death(tmp_path: Path) -> None:
     """If a run committed and died, the tap gets the committed state."""
     check_the_tap_gets_the_committed_state(SmallLake(str(tmp_path), {}))
 
 
-def test_on_s3_too_the_tap_gets_the_committed_state(s3: S3) -> None:
+def test_tap_gets_committed_state_on_s3(s3: S3) -> None:
     check_the_tap_gets_the_committed_state(SmallLake(s3.new_bucket(), s3.storage_options))
 
 
-def test_an_edited_state_counts_once_the_run_is_published(tmp_path: Path) -> None:
+def test_edited_state_counts_after_publishing(tmp_path: Path) -> None:
     lake = SmallLake(str(tmp_path), {})
     lake.sync()
     edited = {"bookmarks": {"grows": {"replication_key": "id", "replication_key_value": 1}}}
@@ -138,7 +138,8 @@ def test_two_reads_find_the_last_commit(tmp_path: Path) -> None:
     assert (entry.run_id, entry.state) == ("1", {"a": 1})
 
 
-def test_a_newer_format_is_refused_and_a_damaged_object_named(tmp_path: Path) -> None:
+def test_newer_or_damaged_entry_is_refused(tmp_path: Path) -> None:
+    """The error names the damaged object."""
     storage = Storage(str(tmp_path))
     for content, words in (
         (b'{"format_version": 2}', "format version 2, this program knows 1: upgrade"),
@@ -170,7 +171,7 @@ def test_folder_name_encodes_special_characters(name: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["public-orders", ".a b/c~%", "100%25", "ü"])
-def test_state_by_path_is_the_committed_one(name: str, tmp_path: Path) -> None:
+def test_state_path_gives_committed_state(name: str, tmp_path: Path) -> None:
     """A state given by its path is the pipeline's committed one, whatever its name."""
     entry = {"phase": COMMITTED, "last_committed": None, "state": {"bookmarks": {"s": 1}}}
     Storage(str(tmp_path)).replace(

@@ -20,7 +20,7 @@ from singer_spark.errors import StorageError
 from singer_spark.store.storage import Storage
 
 
-def test_a_store_that_honours_conditions_passes_the_check(storage: Storage) -> None:
+def test_store_honouring_conditions_passes_check(storage: Storage) -> None:
     storage.create("lock", b"mine")
     storage.check_conditions("lock", b"another's")
     assert storage.read("lock") == b"mine"
@@ -33,14 +33,14 @@ class Forgetful(Wrapped):
         return self.inner.write(*args[:2]) if name == "write" else call()
 
 
-def test_a_store_that_forgets_conditions_is_found_out(storage: Storage) -> None:
+def test_store_ignoring_conditions_is_detected(storage: Storage) -> None:
     storage.create("lock", b"mine")
     storage.files.bucket = Forgetful(storage.files.bucket)
     with pytest.raises(StorageError, match=r"RUN-053 .*accept_unconditional_storage"):
         storage.check_conditions("lock", b"another's")
 
 
-def test_a_store_that_refuses_for_good_is_one_clear_line(
+def test_permanent_refusal_is_one_clear_line(
     opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_again(monkeypatch)
@@ -53,24 +53,24 @@ def test_a_store_that_refuses_for_good_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    ("stripped", "told"),
+    ("stripped", "reported"),
     [
         ({"if-none-match"}, "in spite of If-None-Match:"),
         ({"if-match"}, "in spite of If-Match:"),
         ({"if-none-match", "if-match"}, "in spite of If-None-Match and If-Match:"),
     ],
 )
-def test_an_s3_that_ignores_a_condition_is_found_out(
-    moto: S3, stripped: set[str], told: str
-) -> None:
+def test_s3_ignoring_any_condition_is_detected(moto: S3, stripped: set[str], reported: str) -> None:
     with running(moto.endpoint, frozenset(stripped)) as proxy:
         storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
         storage.create("lock", b"mine")
-        with pytest.raises(StorageError, match=rf"RUN-053 .*{told}.* accept_unconditional_storage"):
+        with pytest.raises(
+            StorageError, match=rf"RUN-053 .*{reported}.* accept_unconditional_storage"
+        ):
             storage.check_conditions("lock", b"another's")
 
 
-def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> None:
+def test_azure_ignoring_conditions_is_detected(azure: AzureStore) -> None:
     # Who asks by a signature of the URL does not sign the headers.
     signature = azure.shared_access(datetime.now(UTC) + timedelta(hours=1))
     with running(azure.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:

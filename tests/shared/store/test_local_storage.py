@@ -57,7 +57,7 @@ def test_unlistable_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert storage.list("nothing-here") == []
 
 
-def test_a_listing_has_a_file_or_the_one_that_replaced_it(
+def test_listing_has_file_or_its_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "old").touch()
@@ -138,7 +138,7 @@ def test_object_survives_a_power_cut_with_its_folders(
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
-def test_a_disk_without_hard_links_is_told_by_its_name(
+def test_disk_without_hard_links_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def link(*_: object) -> None:
@@ -167,9 +167,7 @@ def test_disk_without_folder_sync_is_no_failure(
     storage.flush_folders(["a/b", "gone/c"])
 
 
-def test_a_folder_that_fails_to_sync_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_sync_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(str(tmp_path))
     storage.replace("a/b", b"1")
 
@@ -197,10 +195,10 @@ def test_write_is_retried_if_its_scratch_file_is_gone(tmp_path: Path) -> None:
     assert list((tmp_path / SCRATCH).iterdir()) == []
 
 
-def test_a_start_beside_a_long_copy_leaves_its_scratch_file(
+def test_concurrent_start_keeps_scratch_file_of_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every copy meets a start of some pipeline: none is done twice."""
+    """A pipeline starts during every copy, and no copy is made twice."""
     source, lake = tmp_path / "source", tmp_path / "lake"
     source.write_bytes(b"rows")
     copies: list[Path] = []
@@ -231,7 +229,7 @@ def scratch_of(folder: Path, mark: str, age_seconds: float = 0) -> Path:
     return scratch
 
 
-def test_sweep_removes_what_dead_writers_left_and_no_other(tmp_path: Path) -> None:
+def test_sweep_removes_only_files_of_dead_writers(tmp_path: Path) -> None:
     living, init = Process.this(), Process.of(1)
     left = scratch_of(tmp_path, dead_process().mark())
     reused = scratch_of(tmp_path, replace(living, started="1").mark())

@@ -36,7 +36,7 @@ def logins() -> Iterator[Logins]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_told(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Not even the lines for developers hold a secret."""
     with caplog.at_level(logging.DEBUG, "singer_spark"), caplog.at_level(logging.INFO):
         yield
@@ -69,9 +69,7 @@ def write_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
 
 
-def test_keys_of_the_options_and_of_the_environment(
-    logins: Logins, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_from_options_and_environment(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
     s3(logins, key="AKIAOPTION", secret="own-secret", token="own-token")
     assert signed_by(logins) == ("AKIAOPTION", "own-token")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
@@ -80,9 +78,10 @@ def test_keys_of_the_options_and_of_the_environment(
     assert signed_by(logins) == ("AKIAENV", "")
 
 
-def test_profiles_by_option_and_environment_and_their_roles(
+def test_profiles_from_options_and_environment(
     logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The role of a profile is assumed."""
     write_profiles(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", logins.endpoint)
     s3(logins)
@@ -95,7 +94,7 @@ def test_profiles_by_option_and_environment_and_their_roles(
     assert [each[3] for each in logins.asked if "Action=AssumeRole&" in each[3]]
 
 
-def test_a_web_identity_becomes_the_login_of_its_role(
+def test_web_identity_assumes_its_role(
     logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("own-secret-of-the-pod")
@@ -111,7 +110,7 @@ def test_a_web_identity_becomes_the_login_of_its_role(
 
 
 @pytest.mark.parametrize("token_in", ["file", "variable"])
-def test_a_container_is_given_its_login(
+def test_container_credentials_are_used(
     logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token_in: str
 ) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{logins.endpoint}/container")
@@ -127,7 +126,7 @@ def test_a_container_is_given_its_login(
     ]
 
 
-def test_a_machine_of_amazon_s_has_the_role_of_its_instance(
+def test_ec2_machine_uses_its_instance_role(
     logins: Logins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
@@ -153,7 +152,7 @@ def service_account(logins: Logins) -> dict[str, str]:
     return {**login, "private_key": key.decode(), "token_uri": f"{logins.endpoint}/token"}
 
 
-def test_a_service_account_s_key_as_option_and_as_file(logins: Logins, tmp_path: Path) -> None:
+def test_service_account_key_as_option_or_file(logins: Logins, tmp_path: Path) -> None:
     key = service_account(logins)
     (tmp_path / "key.json").write_text(json.dumps(key))
     for token in (key, str(tmp_path / "key.json")):
@@ -198,7 +197,7 @@ def ask_azure(logins: Logins) -> None:
     assert storage.delta_options().get("azure_storage_token", TOKEN) == TOKEN
 
 
-def test_a_managed_identity_of_azure(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_managed_identity_is_used(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDENTITY_ENDPOINT", f"{logins.endpoint}/managed")
     monkeypatch.setenv("IDENTITY_HEADER", "of-the-machine")
     ask_azure(logins)
@@ -206,9 +205,10 @@ def test_a_managed_identity_of_azure(logins: Logins, monkeypatch: pytest.MonkeyP
     assert asked[2]["x-identity-header"] == "of-the-machine"
 
 
-def test_an_azure_workload_and_a_principal_of_the_environment(
+def test_azure_workload_and_service_principal(
     logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The workload identity and the service principal come from the environment."""
     monkeypatch.setenv("AZURE_AUTHORITY_HOST", logins.endpoint)
     monkeypatch.setenv("AZURE_TENANT_ID", "tenant")
     monkeypatch.setenv("AZURE_CLIENT_ID", "client")
@@ -220,7 +220,7 @@ def test_an_azure_workload_and_a_principal_of_the_environment(
     ask_azure(logins)
 
 
-def test_a_shared_access_signature_is_taken_by_a_real_server(azure: AzureStore) -> None:
+def test_server_accepts_shared_access_signature(azure: AzureStore) -> None:
     bucket = azure.new_bucket()
     signature = azure.shared_access(datetime.now(UTC) + timedelta(hours=1))
     place = {"account_name": azure.name, "endpoint_url": f"{azure.endpoint}/{azure.name}"}

@@ -64,7 +64,7 @@ def test_large_file_moves_unread_and_is_seekable(
         assert file.read(1) == b""
 
 
-def test_an_upload_takes_memory_for_a_few_pieces_of_any_file(
+def test_upload_memory_is_independent_of_file_size(
     store: Store, bucket: str, tmp_path: Path
 ) -> None:
     storage = Storage(bucket, store.storage_options)
@@ -83,9 +83,7 @@ def peak_bytes() -> int:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
 
 
-def test_what_is_written_as_a_stream_is_there_once_it_is_closed(
-    storage: Storage, proxy: Proxy, large: Path
-) -> None:
+def test_streamed_file_appears_on_close(storage: Storage, proxy: Proxy, large: Path) -> None:
     content = large.read_bytes()
     for path, size in (("small", 1234), ("large", len(content))):
         stream = storage.open_writer(path)
@@ -138,9 +136,7 @@ def test_interrupted_upload_leaves_nothing(
     assert [file.path for file in storage.list("") if "tail" not in file.path] == ["raw/part"]
 
 
-def test_an_upload_whose_answers_get_lost_has_arrived(
-    storage: Storage, proxy: Proxy, large: Path
-) -> None:
+def test_upload_survives_lost_responses(storage: Storage, proxy: Proxy, large: Path) -> None:
     proxy.passed.clear()
     storage.upload(large, "staging/probe")
     requests = sum(request.method in WRITES for request in proxy.passed)
@@ -152,7 +148,7 @@ def test_an_upload_whose_answers_get_lost_has_arrived(
 
 
 @pytest.mark.parametrize("fault", [ANSWER_LOST, SLOW_DOWN, TOO_MANY, CONFLICT])
-def test_a_request_that_is_not_answered_well_once_is_sent_again(
+def test_failed_request_is_retried(
     storage: Storage, proxy: Proxy, store: Store, fault: str
 ) -> None:
     def faulty(change: Callable[[], Any]) -> Any:
@@ -202,7 +198,7 @@ def test_busy_store_is_asked_for_minutes(
         proxy.fail(None)
 
 
-def test_a_silent_store_is_given_up_and_asked_again(
+def test_silent_request_times_out_and_is_retried(
     opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short_of_patience(monkeypatch)
@@ -213,7 +209,7 @@ def test_a_silent_store_is_given_up_and_asked_again(
     assert storage.read("lock") == b"mine"
 
 
-def test_the_rows_of_a_parquet_file_cost_the_end_of_it(
+def test_row_count_reads_only_parquet_footer(
     storage: Storage, proxy: Proxy, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "file")
@@ -260,7 +256,7 @@ def test_too_large_s3_object_is_copied_in_parts(
         assert [file.path for file in storage.list("")] == ["raw/part"]
 
 
-def test_what_spark_puts_for_a_folder_is_removed_with_the_folder(s3: S3) -> None:
+def test_spark_folder_markers_are_removed(s3: S3) -> None:
     storage = Storage(s3.new_bucket(), s3.storage_options)
     bucket = storage.url.removeprefix("s3://")
     files = s3.filesystem()

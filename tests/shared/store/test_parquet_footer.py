@@ -20,7 +20,7 @@ def written(folder: Path, rows: int) -> bytes:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 100])
-def test_a_footer_tells_the_rows_of_a_file(tmp_path: Path, rows: int) -> None:
+def test_footer_gives_row_count(tmp_path: Path, rows: int) -> None:
     written(tmp_path, rows)
     assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == rows
 
@@ -35,20 +35,21 @@ def test_long_footer_still_gives_the_row_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 3, 8, 200, -1])
-def test_a_file_that_is_not_whole_is_told_and_never_counted(tmp_path: Path, kept: int) -> None:
+def test_truncated_file_is_never_counted(tmp_path: Path, kept: int) -> None:
+    """A truncated file is an error."""
     (tmp_path / "file").write_bytes(written(tmp_path, 100)[:kept])
     with pytest.raises(StorageError, match="RUN-054"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")
 
 
-def test_a_footer_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+def test_footer_with_wrong_length_is_reported(tmp_path: Path) -> None:
     whole = written(tmp_path, 100)
     (tmp_path / "file").write_bytes(whole[:-8] + (1).to_bytes(4, "little") + whole[-4:])
     with pytest.raises(StorageError, match="RUN-054"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")
 
 
-def test_a_footer_that_is_damaged_behind_the_rows_is_told(tmp_path: Path) -> None:
+def test_footer_damaged_after_row_count_is_reported(tmp_path: Path) -> None:
     whole = written(tmp_path, 100)
     (tmp_path / "file").write_bytes(whole[:-48] + b"\x0f" * 40 + whole[-8:])
     with pytest.raises(StorageError, match="RUN-054"):

@@ -57,7 +57,8 @@ def opened(*files: str) -> tuple[ObjectFiles, Hierarchy]:
     return ObjectFiles(cast("Bucket", account), "lake", "az"), account
 
 
-def test_a_real_folder_is_no_file_and_goes_after_what_is_in_it() -> None:
+def test_real_folder_is_removed_after_its_content() -> None:
+    """A real folder is not listed as a file."""
     files, account = opened(
         "lake/staging/run/a/b/1", "lake/staging/run/a/2", "lake/staging/runner/3", "lake/raw/t/4"
     )
@@ -76,7 +77,7 @@ def test_a_real_folder_is_no_file_and_goes_after_what_is_in_it() -> None:
     }
 
 
-def test_of_real_folders_only_the_empty_ones_are_removed() -> None:
+def test_only_empty_real_folders_are_removed() -> None:
     files, account = opened("lake/staging/a/b/1", "lake/staging/c/2")
     account.delete(["lake/staging/a/b/1"])
     files.remove_empty(["staging/a/b", "staging/a", "staging/c"])

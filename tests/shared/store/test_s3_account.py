@@ -39,8 +39,8 @@ def test_options() -> None:
     assert Storage("s3://lake/prefix/", options).url_for_spark("raw/t") == "s3a://lake/prefix/raw/t"
 
 
-def test_options_of_the_client() -> None:
-    """They count too, and their secrets are hidden."""
+def test_client_kwargs_give_account() -> None:
+    """The options in `client_kwargs` are used, and their secrets are hidden."""
     client = {
         "aws_access_key_id": "me",
         "aws_secret_access_key": "well-hidden",

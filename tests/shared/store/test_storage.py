@@ -29,7 +29,7 @@ def paths(storage: Storage, prefix: str = "") -> list[str]:
     return [file.path for file in storage.list(prefix)]
 
 
-def test_what_is_not_there_is_none_and_empty(storage: Storage) -> None:
+def test_missing_object_is_none_and_empty(storage: Storage) -> None:
     assert storage.read("a/b") is None
     assert storage.size("a/b") is None
     assert not storage.exists("a/b")
@@ -38,7 +38,7 @@ def test_what_is_not_there_is_none_and_empty(storage: Storage) -> None:
     storage.delete_all("a")
 
 
-def test_create_keeps_what_stands(storage: Storage) -> None:
+def test_create_keeps_existing_object(storage: Storage) -> None:
     assert storage.create("a/b", b"mine")
     assert not storage.create("a/b", b"another's")
     assert storage.read("a/b") == b"mine"
@@ -74,7 +74,7 @@ def test_replace_writes_over(storage: Storage) -> None:
     assert storage.size("a/b") == 3
 
 
-def test_exchange_writes_only_over_what_was_seen(storage: Storage) -> None:
+def test_exchange_replaces_only_expected_content(storage: Storage) -> None:
     assert storage.exchange("state", None, b"1")
     assert not storage.exchange("state", None, b"2")
     assert storage.exchange("state", b"1", b"2")
@@ -83,7 +83,7 @@ def test_exchange_writes_only_over_what_was_seen(storage: Storage) -> None:
     assert storage.exchange("state", b"1", b"2"), "an earlier answer got lost"
 
 
-def test_exchange_does_not_bring_back_what_was_removed(storage: Storage) -> None:
+def test_exchange_does_not_restore_removed_object(storage: Storage) -> None:
     storage.replace("state", b"1")
     storage.delete("state")
     assert not storage.exchange("state", b"1", b"2")
@@ -108,9 +108,7 @@ def test_of_many_exchanges_at_once_exactly_one_wins(storage: Storage) -> None:
     assert storage.read("state") == b"%d" % winners[0]
 
 
-def test_a_file_of_this_machine_is_uploaded_over_what_stands(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_upload_replaces_existing_object(storage: Storage, tmp_path: Path) -> None:
     source = tmp_path / "rows"
     for content in (b"rows", b"other rows"):
         source.write_bytes(content)
@@ -120,7 +118,7 @@ def test_a_file_of_this_machine_is_uploaded_over_what_stands(
         storage.upload(tmp_path / "none", "staging/none")
 
 
-def test_a_file_is_extended_into_another_and_stays_what_it_was(storage: Storage) -> None:
+def test_extend_keeps_its_source_unchanged(storage: Storage) -> None:
     storage.replace("raw/a%20b/part", b"rows")
     for tail in (b" and", b" more"):
         storage.extend("raw/a%20b/part", tail, "staging/a%20b/part")
@@ -138,7 +136,7 @@ def test_move_may_be_repeated(storage: Storage) -> None:
     assert storage.read("raw/a%20b/final") == b"rows"
 
 
-def test_a_move_of_what_is_neither_here_nor_there_fails(storage: Storage) -> None:
+def test_move_without_source_and_target_fails(storage: Storage) -> None:
     with pytest.raises(StorageError, match=r"RUN-052 .*staging/part.*raw/final"):
         storage.move("staging/part", "raw/final")
 
@@ -155,13 +153,13 @@ def test_list_is_recursive_sorted_and_sized(storage: Storage) -> None:
     assert paths(storage) == ["tt/x"]
 
 
-def test_flush_takes_what_is_there(storage: Storage) -> None:
+def test_flush_accepts_existing_objects(storage: Storage) -> None:
     storage.replace("t/a", b"1")
     storage.flush(["t/a"])
     assert storage.read("t/a") == b"1"
 
 
-def test_an_unreachable_s3_is_one_clear_error() -> None:
+def test_unreachable_s3_is_one_clear_error() -> None:
     options = {
         "endpoint_url": "http://127.0.0.1:9",
         "key": "someone",
@@ -183,25 +181,25 @@ def test_silent_store_is_unreachable(
         "secret": "hush-hush-2",
         "config_kwargs": FAST,
     }
-    with pytest.raises(StorageError) as told:
+    with pytest.raises(StorageError) as reported:
         Storage("s3://lake", options).read("a")
-    assert isinstance(told.value.__cause__, UnreachableError)
+    assert isinstance(reported.value.__cause__, UnreachableError)
 
 
-def test_without_keys_the_login_is_what_is_missing(
+def test_missing_keys_are_reported_as_login_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Not the address at which a machine of the cloud finds its role."""
+    """The error does not name the cloud machine's metadata address."""
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    with pytest.raises(StorageError) as told:
+    with pytest.raises(StorageError) as reported:
         Storage("s3://lake", {"endpoint_url": "http://127.0.0.1:9", "config_kwargs": FAST}).read(
             "a"
         )
-    assert isinstance(told.value.__cause__, NoLoginError)
-    assert "169.254" not in str(told.value)
+    assert isinstance(reported.value.__cause__, NoLoginError)
+    assert "169.254" not in str(reported.value)
 
 
 FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}
@@ -222,19 +220,21 @@ def test_missing_bucket_is_an_error(
             look()
 
 
-def test_a_file_where_the_bucket_should_be_is_one_clear_error(tmp_path: Path) -> None:
+def test_file_as_bucket_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(StorageError, match="RUN-052"):
         Storage(f"{tmp_path}/lake").create("a", b"1")
 
 
 @pytest.mark.parametrize("url", ["", "nosuch://lake/x"])
-def test_a_url_of_no_known_kind_is_a_configuration_error(url: str) -> None:
+def test_unknown_url_scheme_is_config_error(url: str) -> None:
     with pytest.raises(ConfigurationError):
         Storage(url)
 
 
-def test_local_urls_name_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_url_spellings_are_equivalent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     spellings = (
         f"{tmp_path}/my lake",
@@ -247,14 +247,14 @@ def test_local_urls_name_the_same_place(tmp_path: Path, monkeypatch: pytest.Monk
     assert Storage("my lake").url_for_spark("raw/a%20b") == f"file://{tmp_path}/my lake/raw/a%20b"
 
 
-def test_open_url_finds_the_lake_around_a_file(tmp_path: Path) -> None:
+def test_open_url_finds_lake_of_file(tmp_path: Path) -> None:
     storage, path = open_url(f"{tmp_path}/lake/.dataspoc/state/p/state.json")
     assert (storage.url, path) == (f"{tmp_path}/lake", ".dataspoc/state/p/state.json")
     storage, path = open_url(f"{tmp_path}/state.json")
     assert (storage.url, path) == (str(tmp_path), "state.json")
 
 
-def test_readers_meet_whole_content_while_it_is_replaced(storage: Storage) -> None:
+def test_readers_see_whole_content_during_replace(storage: Storage) -> None:
     contents = {bytes([65 + number]) * 20_000 for number in range(4)}
     storage.replace("a", min(contents))
     over = threading.Event()

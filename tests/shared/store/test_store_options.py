@@ -39,14 +39,12 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("az://b", "acount_name", "account_name"),
     ],
 )
-def test_an_unknown_option_is_an_error_that_names_the_nearest(
-    url: str, name: str, near: str
-) -> None:
+def test_unknown_option_error_names_nearest(url: str, name: str, near: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"RUN-051 .*{name}.*{near}"):
         Storage(url, {name: "x", "account_name": "a"} if url.startswith("az") else {name: "x"})
 
 
-def test_what_only_fsspec_s_caches_read_is_taken() -> None:
+def test_fsspec_cache_options_are_accepted() -> None:
     assert Storage("s3://b", {"default_block_size": 1, "use_listings_cache": True}).kind == "s3"
 
 
@@ -64,7 +62,7 @@ def test_what_only_fsspec_s_caches_read_is_taken() -> None:
         ),
     ],
 )
-def test_spellings_of_one_azure_account_are_told_alike(url: str, options: dict[str, Any]) -> None:
+def test_azure_account_spellings_are_equivalent(url: str, options: dict[str, Any]) -> None:
     storage = Storage(url, options)
     assert storage.url_for_spark("raw") == "abfss://lake@acc.dfs.core.windows.net/p/raw"
     assert storage.delta_options() == {

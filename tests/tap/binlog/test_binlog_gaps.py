@@ -59,7 +59,9 @@ def own(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
         ("binlog_row_image", "noblob"),
     ],
 )
-def test_a_server_that_logs_too_little(own: MariaDB, tmp_path: Path, name: str, value: str) -> None:
+def test_insufficient_binlog_settings_are_refused(
+    own: MariaDB, tmp_path: Path, name: str, value: str
+) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor), setting(cursor, name, value):
         assert f"SET GLOBAL {name}" in refused(pipe)
 
@@ -78,14 +80,14 @@ def test_parts_of_json(mysql: MySQL, tmp_path: Path) -> None:
         assert "binlog_row_value_options" in refused(pipe)
 
 
-def test_a_session_that_cuts_rows(own: MariaDB, tmp_path: Path) -> None:
+def test_minimal_row_image_of_session_is_refused(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         run_script(cursor, "set binlog_row_image = minimal;\nupdate t set v = 5 where id = 1")
         assert "leaves out column" in refused(pipe)
 
 
-def test_a_session_that_logs_statements(own: MariaDB, tmp_path: Path) -> None:
+def test_statement_logging_of_session_is_refused(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         run_script(cursor, "set binlog_format = statement;\nupdate t set v = 5 where id = 1")
@@ -145,15 +147,13 @@ def test_grants(own: MariaDB, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(1227, "TAP-060"), (1236, "TAP-053"), (1105, "TAP-061")]
 )
-def test_end_of_the_log_by_the_server_has_its_code(number: int, code: str) -> None:
-    """What the server sends in place of events: a right is missing, log is gone, or anything
-    else.
-    """
+def test_server_log_refusal_has_its_error_code(number: int, code: str) -> None:
+    """The server may refuse for a missing privilege, a purged log, or another reason."""
     packet = number.to_bytes(2, "little") + b"#HY000no more"
     assert re.fullmatch(rf"{code} .*no more \({number}\).*", str(refusal(packet)))
 
 
-def test_a_purged_position(own: MariaDB, tmp_path: Path) -> None:
+def test_purged_position_is_refused(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         run_script(cursor, "flush binary logs;\ninsert into t values (3, 3);\nflush binary logs")
@@ -179,7 +179,7 @@ def purge(cursor: pymysql.cursors.Cursor) -> None:
     assert cursor.execute("show binary logs") == 1
 
 
-def test_a_log_that_began_again(own: MariaDB, tmp_path: Path) -> None:
+def test_reset_log_is_refused(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         committed(pipe)
         cursor.execute("insert into t values (3, 3)")
@@ -206,14 +206,14 @@ def test_another_server(own: MariaDB, tmp_path: Path) -> None:
         assert "another server" in refused(pipe)
 
 
-def test_a_bookmark_of_another_key(own: MariaDB, tmp_path: Path) -> None:
+def test_bookmark_of_changed_key_is_refused(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, TABLE) as (pipe, cursor):
         assert bookmark(committed(pipe))["key"] == ["id"]
         run_script(cursor, "alter table t drop primary key, add primary key (id, v)")
         assert "its key was id and is id, v now" in refused(pipe)
 
 
-def test_a_table_without_a_key(own: MariaDB, tmp_path: Path) -> None:
+def test_table_without_key_needs_append_only(own: MariaDB, tmp_path: Path) -> None:
     with piped(own, tmp_path, "create table t (id int)") as (pipe, _):
         assert "TAP-052 " in refused(pipe)
         pipe.config["stream_options"] = {
@@ -294,10 +294,8 @@ def until_same(
     assert follower.fetchall() == ((0,),)
 
 
-def test_an_open_writer_is_waited_for(own: MariaDB, tmp_path: Path) -> None:
-    """A transaction that is open when the table is read is in the log behind the table's place, or
-    in the table.
-    """
+def test_open_transaction_rows_arrive_once(own: MariaDB, tmp_path: Path) -> None:
+    """A transaction open at the first read is in the table or later in the log."""
     with piped(own, tmp_path, TABLE) as (pipe, cursor), tempfile.TemporaryDirectory():
         other = pymysql.connect(
             host=own.host,
@@ -325,7 +323,7 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_restart_numbers_tables_anew(
+def test_server_restart_renumbers_tables(
     request: pytest.FixtureRequest, server: MariaDB, tmp_path: Path, home: Path
 ) -> None:
     """Rows of before and behind a restart go to their own streams, though tables exchanged their
@@ -370,10 +368,8 @@ def read_without_lock(pipe: Pipe, cursor: pymysql.cursors.Cursor) -> None:
     pipe.config.update(user="reader", password="secret")
 
 
-def test_a_commit_that_waits_for_a_replica(with_gtids: MySQL, tmp_path: Path) -> None:
-    """What is in the log and not yet seen when tables are first read without a lock comes with the
-    changes.
-    """
+def test_commit_awaiting_replica_is_not_lost(with_gtids: MySQL, tmp_path: Path) -> None:
+    """A commit in the log but not yet visible at the first read arrives with the changes."""
     with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         read_without_lock(pipe, cursor)
         cursor.execute("set global rpl_semi_sync_source_enabled = on")
@@ -389,12 +385,10 @@ def test_a_commit_that_waits_for_a_replica(with_gtids: MySQL, tmp_path: Path) ->
         assert ids == {1: 1, 2: 1, 3: 1}
 
 
-def test_a_server_that_never_pauses(
+def test_constantly_busy_server_loses_no_change(
     with_gtids: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a lock the reading begins before what it shows: a change may come again, none is
-    missing.
-    """
+    """Without a lock a change may be repeated, but none is missing."""
     real = vars(BinlogServer)["executed"].fget
 
     def executed(server: BinlogServer) -> str:
@@ -447,7 +441,7 @@ def waits(cursor: pymysql.cursors.Cursor) -> bool:
     return cursor.fetchall()[0][1] != "0"
 
 
-def test_no_place_without_a_lock(with_gtids: MySQL, tmp_path: Path) -> None:
+def test_start_position_needs_lock_without_gtids(with_gtids: MySQL, tmp_path: Path) -> None:
     """Where commits wait for a replica and have no identifiers, a lock is needed to know where
     reading begins.
     """

@@ -158,7 +158,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("seed", "budget"), [(1, None), (2, 12)])
-def test_lake_is_the_source(
+def test_lake_equals_source_after_random_changes(
     server: MariaDB, tmp_path: Path, small_batches: None, seed: int, budget: int | None
 ) -> None:
     chance, lake = random.Random(seed), Lake()

@@ -89,7 +89,7 @@ def test_rows_of_one_statement_keep_their_order(server: MariaDB, tmp_path: Path)
 
 
 @pytest.mark.parametrize("statement", ["truncate t", "truncate table `t`"])
-def test_truncate_is_a_new_version(server: MariaDB, tmp_path: Path, statement: str) -> None:
+def test_truncate_starts_new_version(server: MariaDB, tmp_path: Path, statement: str) -> None:
     with piped(
         server, tmp_path, "create table t (id int primary key);\ninsert into t values (1)"
     ) as (pipe, cursor):
@@ -106,8 +106,10 @@ def test_truncate_is_a_new_version(server: MariaDB, tmp_path: Path, statement: s
 
 
 @pytest.mark.parametrize("metadata", ["FULL", None])
-def test_columns_that_come_and_go(server: MariaDB, tmp_path: Path, metadata: str | None) -> None:
-    """Rows of before have the columns of before, also where one was added in the middle."""
+def test_old_rows_keep_their_columns_after_alter(
+    server: MariaDB, tmp_path: Path, metadata: str | None
+) -> None:
+    """Rows logged before an ALTER have the old columns, even if one was added mid-table."""
     with piped(server, tmp_path, "create table t (id int primary key, a int, z text)") as (
         pipe,
         cursor,
@@ -132,8 +134,8 @@ def test_columns_that_come_and_go(server: MariaDB, tmp_path: Path, metadata: str
             cursor.execute(f"set global binlog_row_metadata = {before}")
 
 
-def test_a_column_that_came_and_went(server: MariaDB, tmp_path: Path) -> None:
-    """Between two runs, where the log has the names of columns."""
+def test_column_added_and_dropped_between_runs(server: MariaDB, tmp_path: Path) -> None:
+    """The log includes the column names, so each row is read correctly."""
     with piped(server, tmp_path, "create table t (id int primary key, a int)") as (pipe, cursor):
         cursor.execute("select @@global.binlog_row_metadata")
         ((before,),) = cursor.fetchall()
@@ -150,10 +152,8 @@ def test_a_column_that_came_and_went(server: MariaDB, tmp_path: Path) -> None:
             cursor.execute(f"set global binlog_row_metadata = {before}")
 
 
-def test_a_table_that_changed_twice_without_names_is_refused(
-    server: MariaDB, tmp_path: Path
-) -> None:
-    """The columns in between are known to nobody."""
+def test_two_alters_without_column_names_are_refused(server: MariaDB, tmp_path: Path) -> None:
+    """The columns between the two changes are unknown."""
     with piped(server, tmp_path, "create table t (id int primary key, a int)") as (pipe, cursor):
         committed(pipe)
         run_script(
@@ -173,7 +173,9 @@ def test_a_table_that_changed_twice_without_names_is_refused(
         "create or replace table t (id int primary key)",
     ],
 )
-def test_a_table_that_goes_is_refused(server: MariaDB, tmp_path: Path, statement: str) -> None:
+def test_dropped_or_renamed_table_is_refused(
+    server: MariaDB, tmp_path: Path, statement: str
+) -> None:
     with piped(server, tmp_path, "create table t (id int primary key)") as (pipe, cursor):
         if "or replace" in statement and server.database("mysql").is_mysql:
             statement = "drop table t"

@@ -53,7 +53,7 @@ def printed(spec: IncrementalSpec) -> str:
 
 
 @given(specs())
-def test_a_spec_reads_as_it_was_printed(spec: IncrementalSpec) -> None:
+def test_spec_survives_printing_and_parsing(spec: IncrementalSpec) -> None:
     assert IncrementalSpec.parse(printed(spec)) == spec
 
 
@@ -104,7 +104,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
         ),
     ],
 )
-def test_every_part_of_the_grammar(text: str, spec: IncrementalSpec) -> None:
+def test_every_grammar_part_is_parsed(text: str, spec: IncrementalSpec) -> None:
     assert IncrementalSpec.parse(text) == spec
 
 
@@ -125,7 +125,7 @@ def test_every_part_of_the_grammar(text: str, spec: IncrementalSpec) -> None:
         (":id:int", "-->:id:int", "a table was expected"),
     ],
 )
-def test_a_bad_spec_shows_where_it_goes_wrong(text: str, place: str, word: str) -> None:
+def test_bad_spec_error_shows_position(text: str, place: str, word: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         IncrementalSpec.parse(text)
     assert f"({place})" in str(caught.value)

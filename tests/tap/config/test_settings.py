@@ -38,7 +38,7 @@ def test_secrets_are_marked() -> None:
     assert {"password", "storage_options"} <= secret
 
 
-def test_the_url_alone_is_a_good_config() -> None:
+def test_url_alone_is_valid_config() -> None:
     settings = TapSettings.from_config({"jdbc_url": URL})
     assert settings == TapSettings(jdbc_url=URL)
     assert (settings.on_stream_error, settings.null_replication_key) == ("fail", "include")
@@ -73,7 +73,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
         assert part in message
 
 
-def test_no_error_and_no_print_shows_a_secret() -> None:
+def test_errors_and_repr_show_no_secret() -> None:
     config = {
         "jdbc_url": f"{URL}?password=inurl",
         "password": ["hush-hush"],
@@ -102,13 +102,13 @@ def test_no_error_and_no_print_shows_a_secret() -> None:
     ],
     ids=str,
 )
-def test_a_malformed_setting_shows_nothing_of_what_it_holds(wrong: dict[str, Any]) -> None:
+def test_malformed_setting_error_hides_its_value(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="RUN-004") as caught:
         TapSettings.from_config({"jdbc_url": URL, **wrong})
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_default_key_alone_means_incremental() -> None:
+def test_default_key_alone_means_incremental() -> None:
     assert TapSettings.from_config({"jdbc_url": URL}).default_replication_method == "FULL_TABLE"
     keyed = {"jdbc_url": URL, "default_replication_key": "updated_at"}
     assert TapSettings.from_config(keyed).default_replication_method == "INCREMENTAL"
@@ -116,19 +116,19 @@ def test_a_default_key_alone_means_incremental() -> None:
     assert TapSettings.from_config(said).default_replication_method == "FULL_TABLE"
 
 
-def test_a_default_method_without_its_key_is_refused() -> None:
+def test_default_method_without_key_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*default_replication_key"):
         TapSettings.from_config({"jdbc_url": URL, "default_replication_method": "INCREMENTAL"})
 
 
-def test_null_counts_as_not_given_and_numbers_may_come_as_text() -> None:
+def test_null_is_unset_and_numeric_string_converts() -> None:
     settings = TapSettings.from_config(
         {"jdbc_url": URL, "user": None, "n_jobs": "3", "safety_lag_seconds": "1.5"}
     )
     assert (settings.user, settings.n_jobs, settings.safety_lag_seconds) == (None, 3, 1.5)
 
 
-def test_the_sdk_s_own_settings_are_left_to_it() -> None:
+def test_sdk_settings_are_left_to_sdk() -> None:
     assert (
         TapSettings.from_config(
             {"jdbc_url": URL, "stream_maps": {}, "flattening_enabled": False}
@@ -151,12 +151,13 @@ def test_stream_options_are_read_whole() -> None:
     assert (read.key_properties, read.start_value, read.end_value) == (("id",), 5, None)
 
 
-def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
+def test_non_jdbc_url_is_refused_before_start() -> None:
     with pytest.raises(ConfigurationError, match="RUN-004"):
         TapSettings.from_config({"jdbc_url": "postgresql://localhost/shop"})
 
 
-def test_spark_settings_that_meltano_nested_become_names_again() -> None:
+def test_nested_spark_conf_is_flattened() -> None:
+    """Meltano nests settings at the dots in their names."""
     settings = TapSettings.from_config(
         {"jdbc_url": URL, "spark": {"conf": {"spark": {"sql": {"shuffle": 4}}}}}
     )
@@ -175,7 +176,7 @@ def test_local_database_is_refused_on_a_cluster(url: str, spark: dict[str, str])
     TapSettings.from_config({"jdbc_url": "jdbc:h2:tcp://db/shop", "spark": spark})
 
 
-def test_a_master_and_a_remote_at_once_are_refused() -> None:
+def test_master_with_remote_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="RUN-004"):
         TapSettings.from_config(
             {"jdbc_url": URL, "spark": {"master": "local", "remote": "sc://head"}}

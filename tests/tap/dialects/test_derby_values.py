@@ -92,7 +92,7 @@ def test_bytes_survive(spark: SparkSession, url: str) -> None:
     assert (bytes(kept), nothing) == (b"\x00\xff", None)
 
 
-def test_identities_generated_columns_and_rare_types_survive(spark: SparkSession, url: str) -> None:
+def test_generated_columns_and_rare_types_survive(spark: SparkSession, url: str) -> None:
     config = {"jdbc_url": url, "tables": ["OTHER"]}
     table = discovered(spark, config)["APP-OTHER"]
     assert [str(column.sql_type) for column in table.columns[:2]] == ["INTEGER", "INTEGER"]
@@ -114,9 +114,8 @@ def test_identities_generated_columns_and_rare_types_survive(spark: SparkSession
     assert empty == [2, 4, *[None] * 6]
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
-    spark: SparkSession, url: str
-) -> None:
+def test_derby_nanoseconds_are_never_cut(spark: SparkSession, url: str) -> None:
+    """Nanoseconds are an error, unless the column is read as text."""
     with pytest.raises(
         Exception, match=r"column V \(TIMESTAMP\) holds a value that is not a valid TIMESTAMP"
     ):
@@ -135,13 +134,13 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
         ("date", ["0001-01-01", "1500-02-28", "9999-12-31"]),
     ],
 )
-def test_any_value_has_a_text(
+def test_every_value_reads_as_text(
     spark: SparkSession, url: str, native_type: str, texts: list[str]
 ) -> None:
     assert values_of(spark, url, native_type, "text") == [*texts, None]
 
 
-def test_the_text_of_a_long_one_is_whole(spark: SparkSession, url: str) -> None:
+def test_long_clob_reads_whole_as_text(spark: SparkSession, url: str) -> None:
     with connected(spark, {"jdbc_url": url}) as connection:
         connection.execute("create table long (id int primary key, v clob)")
         part = f"cast('{'x' * 30_000}' as clob)"
@@ -149,6 +148,6 @@ def test_the_text_of_a_long_one_is_whole(spark: SparkSession, url: str) -> None:
     assert values_of(spark, url, "LONG", "text") == ["x" * 60_000]
 
 
-def test_a_type_without_exact_reading_says_so(spark: SparkSession, url: str) -> None:
+def test_inexact_derby_type_is_reported(spark: SparkSession, url: str) -> None:
     found = discovered(spark, {"jdbc_url": url, "tables": ["PRICES"]})["APP-PRICES"]
     assert "no exact reading" in found.column("V").reading.problem

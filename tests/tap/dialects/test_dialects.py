@@ -32,7 +32,7 @@ def key_of(dialect: Dialect, native_type: str, kind: KeyType | None = None) -> K
 
 
 @given(name=TEXT, value=TEXT)
-def test_names_and_values_reach_a_database_as_they_are(name: str, value: str) -> None:
+def test_names_and_values_reach_database_unchanged(name: str, value: str) -> None:
     sqlite = known_dialects()["sqlite"]
     table = sqlite.table(Table(None, f"t{name}", ()))
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -43,14 +43,14 @@ def test_names_and_values_reach_a_database_as_they_are(name: str, value: str) ->
         assert found.fetchall() == [(value,)]
 
 
-def test_a_nul_character_is_refused(dialect: Dialect) -> None:
+def test_nul_character_is_refused(dialect: Dialect) -> None:
     with pytest.raises(ConfigurationError, match=r"TAP-030 .*NUL"):
         dialect.quote("a\0b")
     with pytest.raises(ConfigurationError, match=r"TAP-030 .*NUL"):
         dialect.string("a\0b")
 
 
-def test_every_key_type_has_a_literal(dialect: Dialect) -> None:
+def test_every_key_type_has_literal(dialect: Dialect) -> None:
     assert set(dialect.literals) == set(KeyType)
 
 
@@ -100,9 +100,7 @@ def test_postgresql_literals(native_type: str, raw: str, literal: str) -> None:
         ),
     ],
 )
-def test_postgresql_s_types_are_known_by_their_whole_name(
-    native_type: str, sql_type: str, select: str
-) -> None:
+def test_postgresql_types_match_by_whole_name(native_type: str, sql_type: str, select: str) -> None:
     dialect = known_dialects()["postgresql"]
     column = dialect.column("k", native_type, nullable=True)
     assert (str(column.sql_type), dialect.select(column)) == (sql_type, select)
@@ -137,7 +135,7 @@ def test_text_columns_are_compared_as_text() -> None:
     )
 
 
-def test_a_textual_key_uses_the_database_s_own_text() -> None:
+def test_text_key_literal_keeps_database_text() -> None:
     dialect = known_dialects()["sqlite"]
     key = key_of(dialect, "DATETIME")
     value = key.parse("2025-01-20 15:30:00")
@@ -171,7 +169,7 @@ def test_urls_find_their_dialect() -> None:
     assert dialect_of("jdbc:acme://localhost").driver == ""
 
 
-def test_every_type_that_an_override_may_name_can_be_cast_to() -> None:
+def test_every_override_type_has_text_cast() -> None:
     for name in KNOWN_TYPES:
         cast = text_cast(SqlType(name, 10, 2) if name == "DECIMAL" else SqlType(name))
         assert "{c}" in cast
@@ -180,7 +178,7 @@ def test_every_type_that_an_override_may_name_can_be_cast_to() -> None:
         text_cast(SqlType("VARBINARY"))
 
 
-def test_a_name_can_t_become_a_slot_of_a_template(dialect: Dialect) -> None:
+def test_name_cannot_become_template_slot(dialect: Dialect) -> None:
     column = dialect.column("{c}{complaint}'\\", "date", nullable=True)
     name = dialect.quote(column.name)
     assert dialect.select(column).count(name) == column.reading.select.count("{c}")

@@ -25,7 +25,7 @@ def rows() -> dict[str, list[str]]:
     }
 
 
-def test_the_table_of_databases_is_the_list_of_dialects() -> None:
+def test_database_table_matches_dialects() -> None:
     assert list(rows()) == list(known_dialects())
     for name, (_, _, urls, kind, driver) in rows().items():
         dialect = known_dialects()[name]
@@ -38,7 +38,7 @@ def headings(page: str, mark: str) -> list[str]:
     return [line.removeprefix(mark) for line in page.splitlines() if line.startswith(mark)]
 
 
-def test_every_database_has_a_page_or_a_section_of_its_own() -> None:
+def test_every_database_has_own_page_or_section() -> None:
     for title, *_ in rows().values():
         linked = re.fullmatch(r"\[(.+)\]\((.+)\)", title)
         if linked is None:
@@ -54,8 +54,8 @@ def test_every_database_has_a_page_or_a_section_of_its_own() -> None:
         assert heading in headings(PAGE, "## ")
 
 
-def test_what_is_called_tested_has_its_tests() -> None:
-    """A test module of its own, or a server that the suite starts."""
+def test_databases_marked_tested_have_tests() -> None:
+    """Each has its own test module, or a server that the suite starts."""
     tests = Path(__file__).parents[2]
     modules = [path.name for path in [*tests.glob("tap/**/test_*.py"), *tests.glob("servers/*.py")]]
     for name, (*_, kind, _) in rows().items():

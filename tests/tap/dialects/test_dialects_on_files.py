@@ -221,9 +221,9 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(
             assert bounds.at(Range(), 1) == ascending[1]
             assert bounds.has_nulls()
             if kind in (KeyType.STRING, KeyType.UUID):
-                told = {"replication_key": "the key", "key_properties": ["the key"]}
+                reported = {"replication_key": "the key", "key_properties": ["the key"]}
                 settings = TapSettings.from_config(
-                    {**database.config, "stream_options": {"*": told}}
+                    {**database.config, "stream_options": {"*": reported}}
                 )
                 (plan,) = plan_streams([bounds.sql.plan.table], settings, text_moments=False)
                 relation = StreamSql(bounds.sql.dialect, plan).relation(Slice())
@@ -276,7 +276,7 @@ def test_hostile_names_and_empty_tables_are_sent(
     assert not found[f"{schema}-{HOSTILE[0]}"].is_view
 
 
-def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
+def test_first_and_incremental_runs_are_exact(database: FileDatabase, tmp_path: Path) -> None:
     native_type, (oldest, middle, latest) = database.keys[KeyType.DATETIME]
     database.execute(
         [
@@ -324,9 +324,8 @@ def test_the_life_of_a_pipeline(database: FileDatabase, tmp_path: Path) -> None:
     assert idle.final == second.final
 
 
-def test_a_file_that_is_not_there_is_an_error_and_is_not_made(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_missing_database_file_is_not_created(spark: SparkSession, tmp_path: Path) -> None:
+    """A missing database file is an error."""
     for name in ("h2", "duckdb"):
         with pytest.raises(SourceError, match="none"):
             discovered(spark, {"jdbc_url": f"jdbc:{name}:{tmp_path / 'none'}"})

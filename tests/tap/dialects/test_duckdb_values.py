@@ -139,7 +139,7 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def test_every_value_of_a_file_is_what_duckdb_itself_reads(spark: SparkSession, path: Path) -> None:
+def test_every_value_matches_duckdb_package(spark: SparkSession, path: Path) -> None:
     config, table = table_of(spark, path, "matrix")
     found = read(spark, config, table, order="id")
     with duckdb.connect(path, read_only=True) as connection:
@@ -157,9 +157,8 @@ def test_every_value_of_a_file_is_what_duckdb_itself_reads(spark: SparkSession, 
         assert str(table.columns[number].sql_type) == TYPES[name][0]
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
-    spark: SparkSession, path: Path
-) -> None:
+def test_duckdb_nanoseconds_are_never_cut(spark: SparkSession, path: Path) -> None:
+    """Nanoseconds are an error, unless the column is read as text."""
     config, table = table_of(spark, path, "precise")
     with pytest.raises(
         Exception, match=r"column v \(TIMESTAMP_NS\) holds a value that is not a valid TIMESTAMP"
@@ -172,7 +171,7 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
     ]
 
 
-def test_an_infinite_date_is_an_error_with_a_way_out(spark: SparkSession, path: Path) -> None:
+def test_infinite_date_is_clear_error(spark: SparkSession, path: Path) -> None:
     config, table = table_of(spark, path, "endless")
     with pytest.raises(
         Exception, match=r"column v \(DATE\) holds a value that is not a valid DATE.*: infinity"

@@ -180,15 +180,14 @@ def test_every_value_of_h2_survives(spark: SparkSession, url: str) -> None:
         "uuid array",
     ],
 )
-def test_an_array_that_no_text_tells_exactly_is_no_single_value(element: str) -> None:
+def test_array_without_exact_text_is_reported(element: str) -> None:
     for native_type in (f"{element} array", f"{element} array[3]".upper()):
         column = known_dialects()["h2"].column("v", native_type, nullable=True)
         assert column.reading.problem == f"no exact reading of type {native_type} is known"
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
-    spark: SparkSession, url: str
-) -> None:
+def test_h2_nanoseconds_are_never_cut(spark: SparkSession, url: str) -> None:
+    """Nanoseconds are an error, unless the column is read as text."""
     table = discovered(spark, {"jdbc_url": url})["PUBLIC-PRECISE"]
     moment, thing = table.columns
     with pytest.raises(
@@ -201,7 +200,7 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(
     assert "no exact reading" in str(thing.reading.problem)
 
 
-def test_a_year_before_christ_is_an_error_with_a_way_out(spark: SparkSession, url: str) -> None:
+def test_date_before_christ_is_clear_error(spark: SparkSession, url: str) -> None:
     table = discovered(spark, {"jdbc_url": url})["PUBLIC-ANCIENT"]
     with pytest.raises(Exception, match=r"holds a value that is not a valid DATE.*: -0044-03-15"):
         read(spark, {"jdbc_url": url}, table)

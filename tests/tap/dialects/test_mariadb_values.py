@@ -93,7 +93,7 @@ def lake(
     tmp_path_factory,
     how: str,
 ) -> RoundTrip:
-    """The table as tap and target have brought it, by each reader."""
+    """The table as tap and target have loaded it, by each reader."""
     folder, (reader, *batches) = tmp_path_factory.mktemp("mariadb"), how.split()
     config = login(
         database,
@@ -138,7 +138,7 @@ def _truth(values: list[Any], in_lake: Any, native_type: str, value: Any, row: i
     return in_lake(value)
 
 
-def test_every_value_of_mariadb_is_the_same_in_parquet(
+def test_every_value_is_equal_in_parquet(
     lake: RoundTrip, types, database: MariaDatabase, matrix
 ) -> None:
     stream = f"{database.name}-matrix"
@@ -178,7 +178,7 @@ def test_every_value_of_mariadb_is_the_same_in_parquet(
     ]
 
 
-def test_the_text_of_a_shape_is_exact(types, database: MariaDatabase, matrix) -> None:
+def test_geometry_text_is_exact(types, database: MariaDatabase, matrix) -> None:
     dialect = known_dialects()["mariadb"]
     name = column(list(types).index("geometry"))
     shown = dialect.column(name, "geometry", nullable=True)
@@ -192,7 +192,7 @@ def test_the_text_of_a_shape_is_exact(types, database: MariaDatabase, matrix) ->
             assert cursor.fetchone() == (shape,)
 
 
-def test_the_page_of_types_says_what_becomes_of_each(
+def test_types_page_matches_mariadb_types(
     lake: RoundTrip, types, database: MariaDatabase, matrix
 ) -> None:
     rows = re.findall(
@@ -216,7 +216,7 @@ def test_the_page_of_types_says_what_becomes_of_each(
     } == listed
 
 
-def test_query_columns_have_the_table_types(
+def test_query_columns_have_table_types(
     spark: SparkSession, types, database: MariaDatabase, matrix
 ) -> None:
     """The columns of a MariaDB query have the types of the table's columns."""
@@ -276,7 +276,7 @@ def test_invalid_date_is_an_error_with_a_way_out(
             assert read(spark, config, found, overridden(named, "text")) == list(cursor.fetchall())
 
 
-def test_overrides_are_exact_for_what_has_no_text_of_its_own(
+def test_overrides_of_non_text_types_are_exact(
     spark: SparkSession, types, database: MariaDatabase, matrix
 ) -> None:
     config = login(database, tables=["matrix"], schemas=[database.name])

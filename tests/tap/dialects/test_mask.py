@@ -35,7 +35,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("key", ["k", "κλειδί", "x" * 64, "x" * 65, "it's"])
-def test_spark_makes_of_each_text_what_python_makes(spark: SparkSession, key: str) -> None:
+def test_spark_and_python_mask_equally(spark: SparkSession, key: str) -> None:
     masks = [Mask.by(kind, key) for kind in ("hash", "last4")]
     rows = spark.createDataFrame([(text,) for text in TEXTS], "t STRING")
     with warnings.catch_warnings():
@@ -48,14 +48,14 @@ def test_spark_makes_of_each_text_what_python_makes(spark: SparkSession, key: st
 
 
 @given(st.text(), st.text(min_size=1))
-def test_a_hash_is_the_hmac_of_the_text(text: str, key: str) -> None:
+def test_hash_mask_is_hmac_of_text(text: str, key: str) -> None:
     assert (
         Mask.by("hash", key).of(text)
         == hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
     )
 
 
-def test_null_stays_null_and_a_short_text_is_not_shown_whole() -> None:
+def test_mask_keeps_null_and_hides_short_text() -> None:
     assert [Mask.by(kind, "k").of(None) for kind in KINDS] == [None] * 4
     shown = [Mask.by("last4", None).of(text) for text in ("", "1234", "12345", "4111111111111111")]
     assert shown == ["***", "***", "2345", "1111"]
@@ -63,7 +63,7 @@ def test_null_stays_null_and_a_short_text_is_not_shown_whole() -> None:
     assert Mask.by("null", None).of("text") is None
 
 
-def test_neither_the_key_nor_what_spark_is_given_of_it_is_shown() -> None:
+def test_mask_key_and_derived_pads_are_hidden() -> None:
     mask = Mask.by("hash", "planted-key")
     assert "planted" not in repr(mask)
     pads = [part for part in mask.spark_sql("t").split("'") if len(part) == 128]

@@ -100,7 +100,7 @@ def test_unrepresentable_value_names_its_column(
         ("DOUBLE PRECISION", ["0.5", "NaN"], []),
     ],
 )
-def test_an_override_is_exact_or_an_error(
+def test_override_is_exact_or_fails(
     spark: SparkSession, database: Database, table, type_name: str, good: list[str], bad: list[str]
 ) -> None:
     config = login(database)
@@ -119,9 +119,7 @@ def test_an_override_is_exact_or_an_error(
 
 
 @pytest.mark.parametrize("native_type", ["timestamp without time zone", "timestamp with time zone"])
-def test_a_moment_of_any_year_leaves_with_its_very_microsecond(
-    database: Database, native_type: str
-) -> None:
+def test_timestamp_of_any_year_keeps_microseconds(database: Database, native_type: str) -> None:
     rule = next(rule for rule in POSTGRESQL.type_rules if re.fullmatch(rule.pattern, native_type))
     taken = rule.select.format(c="v", complaint="'no moment: '")
     # From year 1 to 9999, a third of them where the quick way ends, and all about 1900 and 2041 to

@@ -82,7 +82,7 @@ def test_unfit_value_is_an_error_with_a_way_out(source: Source, declared: str, v
         assert str(value) in str(caught.value)
 
 
-def test_the_way_out_of_the_error_is_the_text(source: Source) -> None:
+def test_text_override_reads_any_value(source: Source) -> None:
     source.fill("integer", ["abc", 5, 1.5, b"\x01", None])
     assert source.values("text") == ["abc", "5", "1.5", "01", None]
 
@@ -93,7 +93,7 @@ def test_override_reads_datetime_seconds_as_numbers(source: Source) -> None:
     assert source.values("bigint") == [1737331200, None]
 
 
-def test_a_value_that_looks_like_sql_stays_a_value(source: Source) -> None:
+def test_value_resembling_sql_stays_unchanged(source: Source) -> None:
     hostile = "'); drop table t; --"
     source.fill("text", [hostile, "{c}", "{complaint}", "\\'"])
     assert source.values() == [hostile, "{c}", "{complaint}", "\\'"]
@@ -120,7 +120,7 @@ def test_every_double_survives(source: Source, numbers: list[float]) -> None:
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(cents=st.lists(st.integers(-(10**14), 10**14), min_size=50, max_size=200))
-def test_every_decimal_of_up_to_fifteen_digits_survives(source: Source, cents: list[int]) -> None:
+def test_decimals_up_to_fifteen_digits_survive(source: Source, cents: list[int]) -> None:
     amounts = [Decimal(each).scaleb(-2) for each in cents]
     source.fill("decimal(20,2)", [float(amount) for amount in amounts])
     assert source.values() == amounts

@@ -98,7 +98,7 @@ def only_row(spark: SparkSession, query: str) -> Any:
         return row
 
 
-def test_an_override_takes_what_its_type_holds_exactly(spark: SparkSession) -> None:
+def test_override_reads_fitting_values_exactly(spark: SparkSession) -> None:
     assert {SqlType.parse(name).name for name in FITS} == set(KNOWN_TYPES)
     cases = [
         (name, value, exact) for name, values in FITS.items() for value, exact in values.items()

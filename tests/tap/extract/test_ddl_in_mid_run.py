@@ -134,8 +134,8 @@ def batches(folder: Path) -> dict[str, Any]:
         "batches of a full table",
     ],
 )
-def test_ddl_in_mid_run_blocks_nobody(shop, tmp_path, by_batches, reader, settings):
-    """DDL during a run blocks nobody, and the next run puts everything right."""
+def test_ddl_during_run_blocks_no_session(shop, tmp_path, by_batches, reader, settings):
+    """DDL during a run blocks no session, and the next run corrects the rows."""
     config = {**settings, "reader": reader, **(batches(tmp_path / "batches") if by_batches else {})}
     it = shop(ROWS.format(n=20_000), **config)
     counted: list[int] = []
@@ -158,10 +158,10 @@ def test_ddl_in_mid_run_blocks_nobody(shop, tmp_path, by_batches, reader, settin
         assert {tuple(each) for each in it.records()} == {("id", "v")}
         it.pipe.forget()
         for change in ("alter table t alter id type bigint", "vacuum full t"):
-            told = it.run(change)
-            assert "public.t was emptied or rewritten" in told or "gave way" in told, change
-            assert told.startswith("TAP-028 stream public-t: ")
-            assert "run again" in told
+            reported = it.run(change)
+            assert "public.t was emptied or rewritten" in reported or "gave way" in reported, change
+            assert reported.startswith("TAP-028 stream public-t: ")
+            assert "run again" in reported
         assert it.run("alter table t rename v to x") != ""
         assert it.run("truncate t") != ""
         it.database.execute("insert into t select n, 'newer' from generate_series(15001, 15100) n")
@@ -261,7 +261,7 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
 
 
 @pytest.mark.parametrize(
-    ("script", "settings", "change", "told"),
+    ("script", "settings", "change", "reported"),
     [
         (PARTITIONS, NAMED, "truncate t2", "public.t2 was emptied"),
         (
@@ -319,13 +319,13 @@ MATERIALIZED = {"tables": ["m"], "stream_options": {"public-m": {"partition_colu
         ),
     ],
 )
-def test_only_harmful_changes_are_named(shop, script, settings, change, told):
+def test_only_harmful_changes_are_named(shop, script, settings, change, reported):
     """Other changes during a read are named unless they do no harm."""
     it = shop(script, **settings)
-    with nullcontext() if told else UNWATCHED:
+    with nullcontext() if reported else UNWATCHED:
         found = it.run(change)
     # Where a slice is being read the run may give way before it could notice.
-    assert told in found or "gave way" in found if told else found == "", found
-    if not told:
+    assert reported in found or "gave way" in found if reported else found == "", found
+    if not reported:
         assert len({each["id"] for each in it.records()}) == 10_000
         assert len(it.records()) == 10_000

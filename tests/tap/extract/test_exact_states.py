@@ -25,7 +25,7 @@ STATE = f'{{"bookmarks":{{"of-another-tap":{OTHERS}}},"odd":1.10}}'
 
 
 @pytest.mark.parametrize("place", ["state.json", "lake/.dataspoc/state/p/state.json"])
-def test_a_state_is_sent_on_as_it_came(tmp_path: Path, place: str) -> None:
+def test_state_is_sent_unchanged(tmp_path: Path, place: str) -> None:
     file = tmp_path / place
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(STATE)

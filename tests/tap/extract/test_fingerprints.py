@@ -66,7 +66,7 @@ def left_of(rows, account, cut=30):
     return [orjson.loads(each) for each in left]
 
 
-def test_rows_that_were_sent_and_did_not_change_are_left_out():
+def test_unchanged_sent_rows_are_left_out():
     account = account_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
     rows = [
         ({"id": 1, "v": "old"}, RowBoundary.BOOKMARK),
@@ -96,7 +96,7 @@ rows = st.lists(
 
 
 @given(rows=rows, sent=st.lists(st.integers(0, 30), max_size=15), cut=st.integers(1, 30))
-def test_what_stays_is_what_was_read_without_what_was_sent(rows, sent, cut):
+def test_result_is_read_rows_minus_sent_rows(rows, sent, cut):
     at_bookmark = [
         record for record, boundary in rows if boundary in (RowBoundary.BOOKMARK, RowBoundary.BOTH)
     ]
@@ -122,7 +122,7 @@ def at_once(fingerprints: list[bytes]) -> Boundary:
 @pytest.mark.parametrize(
     "count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES]
 )
-def test_boundary_is_the_same_in_bulk_or_row_by_row(count):
+def test_bulk_and_row_boundaries_are_equal(count):
     """A boundary is the same whether built at once or row by row."""
     fingerprints = [fingerprint(b"%d" % number) for number in range(count)]
     builder = BoundaryBuilder()
@@ -132,7 +132,8 @@ def test_boundary_is_the_same_in_bulk_or_row_by_row(count):
     assert builder.build(MAX_BOUNDARY_HASHES) == at_once(fingerprints)
 
 
-def test_a_large_boundary_notices_one_changed_row_in_any_order():
+def test_large_boundary_detects_one_changed_row():
+    """The buckets of a large boundary do not depend on the order of its rows."""
     fingerprints = [fingerprint(b"%d" % number) for number in range(MAX_BOUNDARY_HASHES + 1)]
     boundary, other = at_once(fingerprints), at_once([*fingerprints[1:], fingerprint(b"other")])
     assert (other.rows, at_once(fingerprints[::-1])) == (boundary.rows, boundary)
@@ -153,10 +154,8 @@ def test_whole_buckets_and_single_rows_add_up():
 
 
 @pytest.mark.parametrize("primary_key", [(), ("id",)])
-def test_rows_that_may_be_one_record_are_never_cut_apart(primary_key):
-    """They are counted slice by slice: what cuts them must be in the record, or the record have the
-    whole key.
-    """
+def test_rows_of_one_record_are_never_split(primary_key):
+    """The split column must be in the record, or the record must have the whole key."""
     dialect = dialect_of("jdbc:sqlite:x")
     names = ("id", "part", "k")
     columns = tuple(dialect.column(name, "integer", nullable=False) for name in names)

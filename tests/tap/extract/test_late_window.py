@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
-from storms.late_commits import KINDS, Storm
+from soak.late_commits import KINDS, Soak
 from tap.source.mariadb_pipes import counted, database, pipe, run, server
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ def test_late_row_arrives_once(database, pipe, kind) -> None:
     assert arrivals(lake, database, 2) == Counter([(103, "last")])
 
 
-def test_transaction_open_longer_than_the_window(database, pipe) -> None:
-    """The next window reaches back to the oldest transaction that was open, and is narrow again
-    once it has ended.
-    """
+def test_window_reaches_back_to_oldest_transaction(database, pipe) -> None:
+    """The window covers the oldest open transaction, and is narrow again after its end."""
     run(database, NUMBERED, "insert into t (v) values ('old'), ('old')")
     lake = pipe("t:id:integer", safety_lag_rows=1)
     arrivals(lake, database)
@@ -113,7 +111,7 @@ def test_moments_of_a_long_transaction(database, pipe) -> None:
     assert arrivals(lake, database) == Counter([(2, "late")])
 
 
-def test_user_without_the_right_is_told_the_grant(database, pipe, caplog) -> None:
+def test_missing_privilege_logs_grant_statement(database, pipe, caplog) -> None:
     run(database, NUMBERED, "insert into t (v) values ('old')")
     name = f"u_{database.name}"
     run(
@@ -173,8 +171,8 @@ def test_thousands_of_rows_are_known_one_by_one(database, pipe) -> None:
 @pytest.mark.parametrize(
     ("server", "kind"), [("mariadb", "numbers"), ("mysql", "moments")], indirect=["server"]
 )
-def test_a_run_dies_in_its_window(database, pipe, kind) -> None:
-    """After each STATE of a run a next one continues it: nothing is lost, nothing comes twice."""
+def test_run_dying_in_window_loses_nothing(database, pipe, kind) -> None:
+    """After a death at each STATE, the next run continues without loss or repetition."""
     moment = "'2026-01-01' + interval seq second"
     run(
         database,
@@ -204,7 +202,7 @@ def test_a_run_dies_in_its_window(database, pipe, kind) -> None:
         assert not lake.run().rows
 
 
-def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
+def test_zero_lag_reads_nothing_below_bookmark(database, pipe) -> None:
     run(database, NUMBERED, "insert into t (id, v) values (1, 'old'), (3, 'old')")
     lake = pipe("t:id:integer", safety_lag_rows=0)
     arrivals(lake, database)
@@ -219,10 +217,10 @@ def test_zero_reads_nothing_below_the_bookmark(database, pipe) -> None:
 )
 def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
     """Every version that was unchanged at a run came once (a slice of
-    `tests/storms/late_commits.py`).
+    `tests/soak/late_commits.py`).
     """
     del spark
-    Storm.of(database, tmp_path / "lake", kind, seed).blow(40)
+    Soak.of(database, tmp_path / "lake", kind, seed).blow(40)
 
 
 def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:

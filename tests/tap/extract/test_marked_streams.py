@@ -182,7 +182,7 @@ def test_changed_stream_is_asked_together_later(shop, statements) -> None:
     ],
     indirect=["shop"],
 )
-def test_marks_are_the_same_whoever_reads(shop, statements, how) -> None:
+def test_marks_are_independent_of_reader(shop, statements, how) -> None:
     """Rows read by Spark's tasks or by ConnectorX have the marks that the database sums up."""
     tap, _ = shop(2, **how)
     state = tap.run_here().succeeded().final_state
@@ -210,11 +210,8 @@ def test_masked_stream_has_no_sum(shop) -> None:
     assert not records(tap.run_here(state=first.final_state).succeeded())
 
 
-def test_failing_stream_does_not_cost_the_others(shop, statements) -> None:
-    """A stream whose part of the statement fails is asked by itself.
-
-    The others are still asked together.
-    """
+def test_failing_stream_is_queried_alone(shop, statements) -> None:
+    """A stream whose query fails is queried alone; the others stay in one statement."""
     tap, _ = shop(5, on_stream_error="skip")
     state = tap.run_here().succeeded().final_state
     name = next(each for each in state["bookmarks"] if each.endswith("t1"))

@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def test_state_is_read_in_place_if_copies_agree(tmp_path: Path, place: Path) -> None:
+def test_state_is_read_at_origin_if_copies_agree(tmp_path: Path, place: Path) -> None:
     """The state is read at its own place where Meltano's copy says the same."""
     copy, handed = (
         tmp_path / "copy.json",
@@ -46,7 +46,8 @@ def test_state_is_read_in_place_if_copies_agree(tmp_path: Path, place: Path) -> 
     assert origin(str(copy), handed) == str(copy)
 
 
-def test_a_state_with_exact_decimals_is_read_at_its_own_place(tmp_path: Path, place: Path) -> None:
+def test_copy_with_rounded_decimals_still_agrees(tmp_path: Path, place: Path) -> None:
+    """A state whose exact decimals Meltano's copy rounds is read at its own location."""
     copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p"}
     place.write_text('{"a": 1.10, "b": 0.1000000000000000055, "c": 18446744073709551616, "d": -0}')
     copy.write_text(json.dumps(json.loads(place.read_text())))
@@ -55,7 +56,7 @@ def test_a_state_with_exact_decimals_is_read_at_its_own_place(tmp_path: Path, pl
     assert origin(str(copy), handed) == str(copy)
 
 
-def test_unreadable_place_uses_meltanos_copy(
+def test_unreadable_location_uses_meltano_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A place that can't be read is reported, and Meltano's copy counts."""
@@ -66,7 +67,7 @@ def test_unreadable_place_uses_meltanos_copy(
     assert "no dead run can be continued" in caplog.text
 
 
-def test_what_is_handed_over_must_be_as_it_was_handed_over() -> None:
+def test_malformed_state_variable_is_refused() -> None:
     assert handed_over({}) is handed_over({STATE_VARIABLE: ""}) is None
     with pytest.raises(ConfigurationError, match=STATE_VARIABLE):
         handed_over({STATE_VARIABLE: "{"})

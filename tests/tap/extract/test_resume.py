@@ -116,7 +116,7 @@ def has_key(row):
 @pytest.mark.parametrize(
     "new", [[], [(n, n // 3, "new") for n in range(300, 311)]], ids=["ties", "ties and new keys"]
 )
-def test_a_delta_is_continued_behind_the_rows_at_the_bookmark(postgres_pipe, new):
+def test_delta_resumes_after_rows_at_bookmark(postgres_pipe, new):
     pipe, database = postgres_pipe(SCRIPT, **B_ALONE)
     pipe.save(pipe.run().final)
     ties = [(n, 9, "tie") for n in range(200, 208)]
@@ -132,7 +132,7 @@ def test_a_delta_is_continued_behind_the_rows_at_the_bookmark(postgres_pipe, new
 
 
 @pytest.mark.parametrize("index", ["create index t_k on t (k);", ""])
-def test_a_boundary_of_buckets_is_whole_over_two_runs(sqlite_pipe, index):
+def test_bucket_boundary_spans_dead_and_resumed_run(sqlite_pipe, index):
     count = 2 * MAX_BOUNDARY_HASHES + 500
     rows = [(n, 7 if n > 3 else 1, f"row {n}") for n in range(count)]
     pipe, database = sqlite_pipe(
@@ -182,7 +182,7 @@ def test_window_of_a_dead_run_is_read_again(postgres_pipe):
         assert before.ids(B) + pipe.resumed(before).ids(B) == second.ids(B) + Counter([999]), number
 
 
-def test_a_backfill_is_continued_and_leaves_the_bookmark(postgres_pipe):
+def test_resumed_backfill_leaves_bookmark_unchanged(postgres_pipe):
     pipe, _ = postgres_pipe(SCRIPT, **B_ALONE)
     pipe.save(pipe.run().final)
     pipe.config["stream_options"] = {B: {"start_value": 1, "end_value": 9}}
@@ -222,7 +222,7 @@ def test_text_and_null_keys_are_resumed(sqlite_pipe):
     every_death_is_continued(pipe, whole, one_of=5)
 
 
-def test_records_that_pass_through_stream_maps_are_continued(postgres_pipe):
+def test_stream_mapped_records_are_resumed(postgres_pipe):
     maps = {B: {"__filter__": "id % 3 != 0", "shout": "v.upper()"}}
     pipe, _ = postgres_pipe(
         SCRIPT, **{**B_ALONE, **PUBLIC, "tables": ["a_*", "b_*"]}, stream_maps=maps
@@ -236,7 +236,7 @@ def test_records_that_pass_through_stream_maps_are_continued(postgres_pipe):
         assert unsealed(rest.final) == unsealed(whole.final)
 
 
-def test_keys_in_an_order_of_the_databases_own_are_continued(sqlite_pipe):
+def test_keys_in_database_collation_are_resumed(sqlite_pipe):
     rows = [(n, "aBcDeFgHiJ"[n // 2], f"row {n}") for n in range(20)]
     pipe, database = sqlite_pipe(
         "create table t (id integer primary key, k text collate nocase, v text); create index t_k "

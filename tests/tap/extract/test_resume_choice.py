@@ -62,8 +62,8 @@ def begun(pipe, **flags):
         tap.database.close()
 
 
-def test_resumed_run_reports_what_it_continues(dead, caplog):
-    """A resumed run says which run it continues and how much is already there."""
+def test_resumed_run_reports_continued_run(dead, caplog):
+    """A resumed run reports the continued run and the number of rows already there."""
     assert begun(dead) == "resume"
 
     (line,) = [text for text in caplog.messages if "continuing" in text]
@@ -90,7 +90,7 @@ def test_resumed_run_reports_what_it_continues(dead, caplog):
     ],
     ids=str,
 )
-def test_a_changed_config_starts_anew_and_says_so(dead, caplog, changed):
+def test_changed_config_starts_over_and_is_logged(dead, caplog, changed):
     dead.config |= changed
 
     assert begun(dead) == "first"
@@ -108,7 +108,7 @@ def test_a_changed_config_starts_anew_and_says_so(dead, caplog, changed):
         "integer, v integer);create index t_k2 on t (k); drop table u",
     ],
 )
-def test_changed_tables_start_anew_and_say_so(dead, caplog, change):
+def test_changed_tables_start_over_and_are_logged(dead, caplog, change):
     with sqlite3.connect(dead.config["jdbc_url"].removeprefix("jdbc:sqlite:")) as database:
         database.executescript(change)
     database.close()
@@ -117,7 +117,8 @@ def test_changed_tables_start_anew_and_say_so(dead, caplog, change):
     assert "the config or the tables changed since run" in caplog.text
 
 
-def test_what_does_not_change_the_records_does_not_matter(dead):
+def test_irrelevant_settings_do_not_prevent_resume(dead):
+    """Slice size, fetch size, jobs and login do not change the records."""
     dead.config |= {
         "slice_rows": 3,
         "fetch_size": 10,
@@ -135,7 +136,8 @@ def test_what_does_not_change_the_records_does_not_matter(dead):
     [({"full": True}, "full"), ({"resume": False}, "first")],
     ids=["full", "no-resume"],
 )
-def test_full_and_no_resume_do_not_even_read_the_checkpoint(dead, caplog, flag, start):
+def test_full_and_no_resume_ignore_checkpoint(dead, caplog, flag, start):
+    """With --full or --no-resume even a damaged checkpoint is not read."""
     dead.checkpoint.write_text("no checkpoint at all")
 
     assert begun(dead, **flag) == start
@@ -172,7 +174,7 @@ def test_full_and_no_resume_do_not_even_read_the_checkpoint(dead, caplog, flag, 
         ),
     ],
 )
-def test_a_damaged_checkpoint_is_a_warning_and_a_new_start(dead, caplog, damage):
+def test_damaged_checkpoint_warns_and_starts_over(dead, caplog, damage):
     dead.checkpoint.write_text(damage(json.loads(dead.checkpoint.read_text())))
 
     assert begun(dead) == "first"
@@ -180,7 +182,7 @@ def test_a_damaged_checkpoint_is_a_warning_and_a_new_start(dead, caplog, damage)
     assert "starting over" in warning.getMessage()
 
 
-def test_a_checkpoint_of_a_newer_format_is_an_error(dead):
+def test_newer_checkpoint_format_is_refused(dead):
     body = json.loads(dead.checkpoint.read_text())
 
     dead.checkpoint.write_text(json.dumps({**body, "format_version": 2}))
@@ -210,13 +212,13 @@ def test_checkpoint_is_valid_only_from_its_start(dead):
     assert begun(dead) == "first"
 
 
-def test_a_state_outside_of_a_lake_has_no_checkpoint(tmp_path):
+def test_state_outside_lake_has_no_checkpoint(tmp_path):
     (tmp_path / "checkpoint.json").write_text("anything")
 
     assert OpeningState.of(open_state_source(str(tmp_path / "state.json"))).checkpoint is None
 
 
-def test_the_dry_run_shows_the_rest_alone(dead):
+def test_dry_run_of_resume_shows_remaining_rows(dead):
     tap = dead.tap()
     try:
         shown = describe(tap)
@@ -231,18 +233,18 @@ def test_the_dry_run_shows_the_rest_alone(dead):
     assert "`k` >= (11)" in shown
 
 
-def test_the_command_continues_what_the_targets_config_leads_to(dead):
+def test_state_from_target_config_resumes_dead_run(dead):
     tap = Tap(dead.folder, {**dead.config, "spark": {"master": "local[2]"}})
     target = dead.folder / "target.json"
     target.write_text(json.dumps({"bucket": str(dead.folder), "pipeline": PIPELINE}))
 
     rest = tap.run_here("--state-from", str(target)).succeeded()
-    anew = tap.run_here("--state-from", str(target), "--no-resume").succeeded()
+    restarted = tap.run_here("--state-from", str(target), "--no-resume").succeeded()
 
-    assert (rest.start, anew.start) == ("resume", "first")
+    assert (rest.start, restarted.start) == ("resume", "first")
     assert rest.values("t", "id") == Counter(range(11, 21))
-    assert anew.values("t", "id") == Counter(range(1, 21))
-    assert rest.final_state == anew.final_state
+    assert restarted.values("t", "id") == Counter(range(1, 21))
+    assert rest.final_state == restarted.final_state
     assert f"continuing run {dead.killed_run}" in rest.errors
 
 
@@ -262,5 +264,5 @@ def test_the_command_continues_what_the_targets_config_leads_to(dead):
         ("jdbc:sqlite:/data/a@b.db", "jdbc:sqlite:/data/a@b.db"),
     ],
 )
-def test_a_login_is_no_part_of_what_a_database_is(url, plain):
+def test_database_identity_excludes_login(url, plain):
     assert url_without_login(url) == plain

@@ -83,9 +83,7 @@ def runs(pipe: Pipe) -> list[Sent]:
 @pytest.mark.parametrize(
     ("made", "by"), [("sqlite", "lines"), ("postgres", "batches")], indirect=["made"]
 )
-def test_runs_with_a_budget_of_rows_send_every_row_once(
-    made: MakePipe, tmp_path: Path, by: str
-) -> None:
+def test_row_budget_runs_send_every_row_once(made: MakePipe, tmp_path: Path, by: str) -> None:
     batches = {"batch_config": batch_config(tmp_path / "batches")} if by == "batches" else {}
     pipe, _ = made(max_run_rows=13, **batches)
     all_runs = runs(pipe)
@@ -98,8 +96,8 @@ def test_runs_with_a_budget_of_rows_send_every_row_once(
     assert run(pipe).final == all_runs[-1].final
 
 
-def test_rows_that_come_between_two_runs_arrive_once(made: MakePipe) -> None:
-    """At the bookmark, above it, changed above it, and below it."""
+def test_rows_added_between_runs_arrive_once(made: MakePipe) -> None:
+    """Rows are added at, above and below the bookmark, and one above it is changed."""
     pipe, database = made(max_run_rows=20)
     first = run(pipe)
     (bookmark,) = (each["replication_key_value"] for each in first.final["bookmarks"].values())
@@ -111,7 +109,7 @@ def test_rows_that_come_between_two_runs_arrive_once(made: MakePipe) -> None:
     assert events(first) + rest == ALL + Counter([1001, 1002, 1003])
 
 
-def test_a_run_that_died_goes_on_within_its_budget(made: MakePipe) -> None:
+def test_dead_run_is_resumed_within_budget(made: MakePipe) -> None:
     pipe, _ = made(max_run_rows=20)
     whole = pipe.run()
     for number, dead in list(whole.deaths())[2:-1:4]:
@@ -131,12 +129,13 @@ def test_full_table_is_not_resumed_within_a_budget(
     assert set(whole.extents.values()) == {"full"}
     pipe.die(whole.until(3))
     pipe.config["max_run_rows"] = 20
-    anew = pipe.run()
-    assert anew.start == "first"
-    assert set(anew.extents.values()) == {"delta"}
+    restarted = pipe.run()
+    assert restarted.start == "first"
+    assert set(restarted.extents.values()) == {"delta"}
 
 
-def test_minutes_end_a_run_behind_a_slice_and_each_run_gets_on(made: MakePipe) -> None:
+def test_minute_budget_ends_run_after_slice(made: MakePipe) -> None:
+    """However few the minutes, each run sends at least one slice."""
     pipe, _ = made(max_run_minutes=0.0001)
     all_runs = runs(pipe)
     assert sum(map(events, all_runs), Counter()) == ALL
@@ -169,7 +168,8 @@ def test_every_stream_gets_its_turn_within_a_budget(
 
 
 @pytest.mark.parametrize("unstoppable", ["no index", "backfill"])
-def test_what_no_bookmark_continues_is_read_to_its_end(made: MakePipe, unstoppable: str) -> None:
+def test_unresumable_stream_is_read_to_end(made: MakePipe, unstoppable: str) -> None:
+    """Without an index or in a backfill no bookmark can continue, so the budget is ignored."""
     script = (
         TABLE.replace("create index events_k on events (k);", "")
         if unstoppable == "no index"
@@ -184,7 +184,8 @@ def test_what_no_bookmark_continues_is_read_to_its_end(made: MakePipe, unstoppab
     assert "currently_syncing" not in sent.final
 
 
-def test_rows_count_when_they_are_cut_until_their_stream_is_sent() -> None:
+def test_cut_rows_count_until_stream_is_sent() -> None:
+    """After the stream only the rows that it sent count against the budget."""
     budget = RunBudget(rows=10)
     assert [budget.bounded(7), budget.bounded(70)] == [7, 10]
     budget.cut(8)

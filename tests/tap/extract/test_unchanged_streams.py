@@ -144,11 +144,8 @@ def test_rows_of_an_open_transaction_are_found_later(postgres):
     assert [record["id"] for _, record in records(after)] == [10]
 
 
-def test_empty_tables_are_asked_with_the_others(postgres, statements):
-    """A table that never had a row costs no statement of its own.
-
-    Its first row is sent like any.
-    """
+def test_empty_tables_share_one_statement(postgres, statements):
+    """An empty table needs no statement of its own, and its first row is sent normally."""
     tap, database = shop(postgres, 3)
     database.execute("truncate t1")
     first = tap.run_here().succeeded()
@@ -163,11 +160,8 @@ def test_empty_tables_are_asked_with_the_others(postgres, statements):
     assert schemas(after)["public-t1"]["schema"]["x-extent"] == "full"
 
 
-def test_a_failing_stream_does_not_cost_the_others(postgres, statements):
-    """A stream whose part of the statement fails is asked by itself.
-
-    The others are still asked together.
-    """
+def test_failing_stream_leaves_others_together(postgres, statements):
+    """A stream whose query fails is queried alone; the others stay in one statement."""
     options = {"stream_options": {"public-t1": {"where": "10 / v > 0"}}, "on_stream_error": "skip"}
     tap, database = shop(postgres, 9, **options)
     state = tap.run_here().succeeded().final_state
@@ -182,10 +176,8 @@ def test_a_failing_stream_does_not_cost_the_others(postgres, statements):
     assert not [each for each in statements if '"t5" ' in each and "string_agg" not in each]
 
 
-def test_a_locked_table_does_not_keep_the_others(postgres, statements):
-    """A table that another session alters is awaited in its own turn, while no other table is
-    locked.
-    """
+def test_locked_table_does_not_delay_others(postgres, statements):
+    """While waiting for it, the run holds no lock on any other table."""
     tap, database = shop(postgres, 4)
     state = tap.run_here().succeeded().final_state
     with psycopg.connect(database.info.dsn, password=database.info.password) as other:

@@ -12,7 +12,7 @@ from tap_spark_jdbc.plan.catalog import named_tables
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 
 
-def test_the_catalog_shows_the_standard_metadata() -> None:
+def test_catalog_shows_standard_metadata() -> None:
     (stream,) = catalog(default_replication_key="updated_at")["streams"]
     assert (stream["tap_stream_id"], stream["stream"], stream["key_properties"]) == (
         "public-orders",
@@ -41,12 +41,12 @@ def test_the_catalog_shows_the_standard_metadata() -> None:
     assert stream["schema"]["properties"]["cost"]["x-sql-datatype"] == "DECIMAL(12,2)"
 
 
-def test_a_discovered_catalog_plans_what_the_settings_plan() -> None:
+def test_discovered_catalog_plans_same_as_settings() -> None:
     config = {"incremental_tables": ["orders:updated_at:timestamp!upsert"]}
     assert plan(**config, catalog=catalog(**config)) == plan(**config)
 
 
-def test_deselected_columns_are_not_read_but_keys_always_are() -> None:
+def test_deselected_columns_are_skipped_except_keys() -> None:
     config = {"incremental_tables": ["orders:updated_at:timestamp"]}
     edited = catalog(deselect=("id", "updated_at", "cost", "tags"), **config)
     assert [column.name for column in plan(catalog=edited, **config).columns] == [
@@ -77,7 +77,7 @@ def test_catalog_key_properties_count_if_named() -> None:
     assert plan(catalog=view).key_properties == ("Region",)
 
 
-def test_a_catalog_of_bare_names_is_enough() -> None:
+def test_catalog_of_bare_names_is_enough() -> None:
     bare = {"streams": [{"tap_stream_id": "public-orders", "replication_method": "FULL_TABLE"}]}
     assert ("public", "orders") in named_tables(bare)
     assert key(plan(catalog=bare, default_replication_key="updated_at")) == ("FULL_TABLE", None)
@@ -94,12 +94,12 @@ def test_stream_renamed_in_the_catalog_is_refused(
         plans(catalog=made)
 
 
-def test_a_stream_of_the_catalog_whose_table_is_gone_is_an_error() -> None:
+def test_catalog_stream_without_table_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-clients"):
         plans(table(), catalog=catalog(table(), table("clients")))
 
 
-def test_a_column_of_the_catalog_that_is_gone_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_catalog_column_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     made = catalog()
     smaller = table(columns={name: kind for name, kind in COLUMNS.items() if name != "cost"})
     found = plans(smaller, catalog=made)["public-orders"]
@@ -140,15 +140,15 @@ def test_all_columns_without_exact_reading_are_in_one_message() -> None:
     )
     with pytest.raises(ConfigurationError) as caught:
         plan_streams([first, second], settings_of(), None, text_moments=False)
-    told = str(caught.value)
-    assert [told.count(f"column '{each}' can't be read") for each in "vwx"] == [1, 1, 1]
-    assert told.count("type_overrides to text") == 2
-    assert "stream APP-T: " in told
-    assert "stream APP-U: " in told
+    reported = str(caught.value)
+    assert [reported.count(f"column '{each}' can't be read") for each in "vwx"] == [1, 1, 1]
+    assert reported.count("type_overrides to text") == 2
+    assert "stream APP-T: " in reported
+    assert "stream APP-U: " in reported
 
 
-def test_a_type_unknown_of_mariadb_is_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says so, and rows are not ordered by it."""
+def test_unknown_mariadb_type_is_read_as_text(caplog: pytest.LogCaptureFixture) -> None:
+    """The reading is logged, and rows are not ordered by the column."""
     column = known_dialects()["mariadb"].column("doc", "xmltype", nullable=True)
     with caplog.at_level("INFO", "tap-spark-jdbc"):
         (found,) = plan_streams(

@@ -86,7 +86,7 @@ def test_excluded_unreadable_column_stops_nothing() -> None:
     assert [*found["public-orders"].sent_columns] == ["id"]
 
 
-def test_unknown_columns_are_named_with_the_nearest(
+def test_unknown_columns_suggest_nearest_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Unknown columns are reported with the nearest name, and unmatched globs as a warning."""
@@ -111,13 +111,14 @@ def test_unknown_columns_are_named_with_the_nearest(
     assert caplog.messages == ["stream_options.*.exclude_columns: 'password' is not a column"]
 
 
-def test_a_catalog_loses_no_exclusion() -> None:
+def test_exclusion_outside_catalog_is_refused() -> None:
+    """An exclude_columns of a stream that the catalog lacks is an error, not silently lost."""
     said = "the catalog has no stream 'public-ordres' .*, so its exclude_columns would be lost"
     with pytest.raises(ConfigurationError, match=said):
         plan(catalog=catalog(), stream_options={"public-ordres": {"exclude_columns": ["cost"]}})
 
 
-def test_renamed_column_keeps_its_name_at_the_source() -> None:
+def test_renamed_column_keeps_its_source_name() -> None:
     """A renamed column has its new name in schema and keys, and its own at the source."""
     options = {
         "rename": {"ID": "order_id", "updated_at": "changed", "cost": "cost"},
@@ -161,7 +162,7 @@ def test_two_columns_with_one_name_are_refused(options: dict[str, Any], said: st
     ]
 
 
-def test_a_dead_run_is_not_continued_under_other_names() -> None:
+def test_renamed_column_prevents_resume() -> None:
     def fingerprint(**options: Any) -> str:
         config = {"jdbc_url": "jdbc:postgresql://localhost/shop"}
         found = plans(stream_options={"public-orders": options})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "current_setting('application_name')"
 
 
-def told_to_reader(spark: SparkSession, source: JdbcSource, expression: str) -> Any:
+def reader_value(spark: SparkSession, source: JdbcSource, expression: str) -> Any:
     """What a server answers to a reader in a Spark task."""
     rows = source.relation(spark, f"(SELECT {expression} AS c0) q", "c0 STRING", 10)
     with warnings.catch_warnings():
@@ -37,15 +37,15 @@ def told_to_reader(spark: SparkSession, source: JdbcSource, expression: str) -> 
     ("parameters", "name"),
     [("", "tap-spark-jdbc"), ("?ApplicationName=the%20user's", "the user's")],
 )
-def test_properties_reach_readers_as_they_reach_the_driver(
+def test_readers_get_same_properties_as_driver(
     spark: SparkSession, postgresql: Any, parameters: str, name: str
 ) -> None:
-    """What the user says in the URL wins on both."""
+    """A parameter in the user's URL takes precedence for both."""
     database = postgresql.new_database()
     config = {**login(database), "jdbc_url": database.jdbc_url + parameters}
     with connected(spark, config) as connection:
         assert connection.rows(f"SELECT {NAME}") == [(name,)]
-    assert told_to_reader(spark, source_of(config), NAME) == name
+    assert reader_value(spark, source_of(config), NAME) == name
 
 
 def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) -> None:
@@ -57,15 +57,13 @@ def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) 
         source, dialect=replace(source.dialect, properties=properties, session_statements=())
     )
     with connected(spark, config):  # which puts the driver on the session's class path
-        assert told_to_reader(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == "77"
+        assert reader_value(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == "77"
 
 
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.usefixtures("spark")
-def test_a_run_s_own_sessions_bear_the_tap_s_name(
-    postgres: Any, tmp_path: Path, batches: bool
-) -> None:
-    """So that no run takes another one's readers for writers."""
+def test_run_sessions_carry_tap_name(postgres: Any, tmp_path: Path, batches: bool) -> None:
+    """This way no run mistakes another run's readers for writers."""
     import pyarrow.parquet as pq
 
     storage = {
@@ -87,7 +85,7 @@ def test_a_run_s_own_sessions_bear_the_tap_s_name(
 
 
 @pytest.mark.parametrize("at_most", [1, 2, 3, 5, 9])
-def test_joined_slices_cover_what_they_were_made_of(at_most: int) -> None:
+def test_joined_slices_cover_original_slices(at_most: int) -> None:
     boundaries = [None, 1, 3, 7, 9, None]
     slices = [Slice(None, Range(*pair)) for pair in pairwise(boundaries)]
     found = joined(slices, at_most)

@@ -18,7 +18,7 @@ CYCLE = 2**32
 
 @pytest.mark.parametrize("xmin", [3, 1000, CYCLE - 50, CYCLE + 3, 5 * CYCLE - 20], ids=str)
 @pytest.mark.parametrize("span", [0, 40, 200])
-def test_numbers_that_came_round_are_told_apart(postgresql, xmin, span):
+def test_wrapped_transaction_ids_are_distinguished(postgresql, xmin, span):
     dice = random.Random(xmin + span)
     seen = tuple(sorted(dice.sample(range(xmin, xmin + span), span // 3)))
     late = LateRows(TransactionSnapshot("1", xmin, xmin + span, seen), xmin + 100, (Slice(),))
@@ -33,7 +33,7 @@ def test_numbers_that_came_round_are_told_apart(postgresql, xmin, span):
     assert {n for (n,) in found} == {n for n in writers if n >= xmin and n not in seen}
 
 
-def test_a_snapshot_is_kept_small_and_read_back():
+def test_packed_snapshot_is_small_and_lossless():
     dice = random.Random(3)
     seen = tuple(sorted(dice.sample(range(10**12, 10**12 + 200_000), 50_000)))
     snapshot = TransactionSnapshot("77", 10**12, 10**12 + 200_000, seen)
@@ -57,13 +57,13 @@ def test_a_snapshot_is_kept_small_and_read_back():
         "756:760:",
     ],
 )
-def test_a_snapshot_that_can_not_be_read_is_an_error(snapshot):
+def test_unreadable_snapshot_is_refused(snapshot):
     entry = {"replication_key_value": 7, "snapshot": snapshot}
     with pytest.raises(StateError, match="RUN-032"):
         Bookmark.from_json("t", entry, "k", KeyType.INTEGER, aware=False)
 
 
-def test_a_bookmark_without_a_snapshot_stays_without_one():
+def test_bookmark_without_snapshot_stays_unchanged():
     entry = {
         "replication_key": "k",
         "replication_key_value": 7,

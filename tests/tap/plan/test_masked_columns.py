@@ -45,7 +45,7 @@ def types(plan: StreamPlan) -> dict[str, str]:
     return {column.name: str(column.sql_type) for column in plan.columns}
 
 
-def test_types_follow_the_mask_and_names_fit_in_any_case() -> None:
+def test_mask_sets_type_and_ignores_name_case() -> None:
     masks = {"ID": "hash", "email": "last4", "cost": None, "at": "redact"}
     (plan,) = plans({"public-people": {"mask": masks, "type_overrides": {"cost": "text"}}})
     assert types(plan) == {
@@ -76,7 +76,8 @@ def test_ambiguous_mask_name_covers_either_column() -> None:
         assert plan.masked_names == {sent}
 
 
-def test_state_never_holds_a_masked_columns_values() -> None:
+def test_masked_column_is_no_split_key() -> None:
+    """The state never holds values of a masked column."""
     (plan,) = plans({"public-people": {"mask": {"id": "hash"}}})
     assert split_key(plan, POSTGRESQL) is None
     (plan,) = plans({"public-people": {"mask": {"email": "hash"}}})
@@ -107,9 +108,7 @@ def test_state_never_holds_a_masked_columns_values() -> None:
         ({"mask": "hash"}, "stream_options.public-people.mask: must be of type object"),
     ],
 )
-def test_what_cannot_be_masked_is_an_error_that_says_why(
-    options: dict[str, Any], said: str
-) -> None:
+def test_unmaskable_column_is_refused_with_reason(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         plans({"public-people": options})
     assert said in str(raised.value)
@@ -144,7 +143,7 @@ def computed_key(expression: str, masked: str) -> StreamPlan:
         (r"concat(E'\'', t, E'\'')", "Email"),
     ],
 )
-def test_a_computed_key_of_a_masked_column_is_refused(expression: str, masked: str) -> None:
+def test_computed_key_of_masked_column_is_refused(expression: str, masked: str) -> None:
     with pytest.raises(ConfigurationError, match="TAP-020"):
         computed_key(expression, masked)
 
@@ -163,7 +162,7 @@ def test_computed_key_of_other_columns_ignores_masks(expression: str) -> None:
     assert computed_key(expression, "Email").replication_key is not None
 
 
-def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_pattern_masks_column_where_present(caplog: pytest.LogCaptureFixture) -> None:
     other = table("orders", {"id": "bigint", "cost": "numeric(12,2)"})
     people, orders = plans({"*": {"mask": {"email": "hash", "gone": "null"}}}, table(), other)
     assert (people.masked_names, orders.masked_names) == ({"Email"}, set())
@@ -171,7 +170,9 @@ def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("selected", [True, False])
-def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_mask_outside_catalog_is_refused(selected: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A mask of a stream that the catalog lacks is an error, not silently lost."""
+
     def planned(options: dict[str, Any]) -> list[StreamPlan]:
         given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options}
         entries = [
@@ -198,9 +199,10 @@ def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixtur
     ]
 
 
-def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(
+def test_changed_mask_key_prevents_resume(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The checkpoint holds no hash of the mask key."""
     hashed = []
     real = hashlib.sha256
     monkeypatch.setattr(hashlib, "sha256", lambda data=b"": hashed.append(data) or real(data))
@@ -214,7 +216,7 @@ def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(
     assert b"planted" not in b"".join(hashed)
 
 
-def test_hash_needs_the_key() -> None:
+def test_hash_mask_needs_mask_key() -> None:
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*mask_key"):
         plans({"public-people": {"mask": {"email": "hash"}}}, mask_key=None)
     assert plans({"public-people": {"mask": {"email": "last4"}}}, mask_key=None)

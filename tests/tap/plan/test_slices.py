@@ -76,7 +76,7 @@ def rows_of(connection, each: Slice):
     ]
 
 
-def test_bounds_that_go_round_end_in_an_error():
+def test_cyclic_slice_bounds_raise_error():
     # As by literals that the database orders otherwise than the column's values.
     bounds = SimpleNamespace(
         at=lambda within, offset: (within.lower or 0) % 3 + 1 if offset else -1
@@ -96,7 +96,7 @@ keys_with_ties = st.lists(st.integers(-5, 25), min_size=1, max_size=120)
     st.booleans(),
     st.booleans(),
 )
-def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, after, has_split):
+def test_slices_hold_every_row_of_range_once(keys, rows, start, after, has_split):
     connection = table(keys)
     split = SqliteBounds(connection, "p").inside if has_split else None
     whole = Range(start, max(keys), closed=True, after=after and start is not None)
@@ -114,7 +114,8 @@ def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, afte
 
 @settings(max_examples=150, deadline=None)
 @given(keys=keys_with_ties, rows=st.integers(1, 15))
-def test_a_slice_is_larger_than_asked_only_where_one_key_is(keys, rows):
+def test_only_tied_rows_exceed_slice_size(keys, rows):
+    """A slice is larger than requested only where all its rows share one key."""
     connection = table(keys)
     counts = Counter(keys)
 
@@ -128,7 +129,7 @@ def test_a_slice_is_larger_than_asked_only_where_one_key_is(keys, rows):
 
 @settings(max_examples=150, deadline=None)
 @given(keys=keys_with_ties, rows=st.integers(1, 15))
-def test_state_after_a_slice_speaks_only_of_rows_that_were_sent(keys, rows):
+def test_state_after_slice_covers_only_sent_rows(keys, rows):
     connection = table(keys)
     sent: set[int] = set()
 
@@ -147,7 +148,7 @@ def test_state_after_a_slice_speaks_only_of_rows_that_were_sent(keys, rows):
 
 @settings(max_examples=100, deadline=None)
 @given(keys=keys_with_ties, rows=st.integers(1, 15))
-def test_a_huge_tie_group_is_cut_along_the_split_column(keys, rows):
+def test_huge_tie_group_is_cut_by_split_column(keys, rows):
     connection = table([7] * (len(keys) + rows + 1))
 
     found = list(
@@ -165,7 +166,7 @@ def test_a_huge_tie_group_is_cut_along_the_split_column(keys, rows):
 
 @given(rows=st.integers(1, 15), count=st.integers(0, 60))
 @settings(max_examples=60, deadline=None)
-def test_a_full_table_is_cut_along_its_primary_key(rows, count):
+def test_full_table_is_cut_by_primary_key(rows, count):
     connection = table([None] * count)
 
     found = list(split_slices(SqliteBounds(connection, "p"), lambda: rows))
@@ -184,7 +185,7 @@ def test_first_slice_includes_rows_arriving_before_it():
     assert rows_of(connection, first) == [0, 100]
 
 
-def test_the_size_of_slices_may_change_while_cutting():
+def test_slice_size_may_change_while_cutting():
     connection = table(list(range(100)))
     sizes = iter([10, 30, 1000])
 
@@ -199,7 +200,7 @@ def test_the_size_of_slices_may_change_while_cutting():
 
 
 @pytest.mark.parametrize("whole", [Range(), Range(5, 9, True)])
-def test_an_empty_range_is_one_slice(whole):
+def test_empty_range_is_one_slice(whole):
     assert [part for part, _ in cut(SqliteBounds(table([]), "k"), whole, lambda: 10)] == [whole]
 
 

@@ -42,7 +42,7 @@ def silent(made: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def test_a_table_of_which_nothing_is_said_is_exported_whole() -> None:
+def test_unconfigured_table_is_exported_whole() -> None:
     found = plan()
     assert key(found) == ("FULL_TABLE", None)
     assert (found.key_properties, found.load_method, found.null_policy) == (
@@ -71,7 +71,7 @@ def test_catalog_overrides_options_specs_and_defaults() -> None:
     assert key(plan(**default, **spec, catalog=silent(catalog()))) == ("INCREMENTAL", "cost")
 
 
-def test_a_default_key_is_for_the_tables_that_have_it() -> None:
+def test_default_key_applies_where_column_exists() -> None:
     other = table("clients", columns={"id": "bigint", "UPDATED_AT": "date"})
     neither = table("regions", columns={"id": "bigint"})
     found = plans(table(), other, neither, default_replication_key="updated_at")
@@ -91,7 +91,7 @@ def test_excluded_table_is_exported_whole() -> None:
     assert key(plan(**config)) == ("FULL_TABLE", None)
 
 
-def test_a_spec_gives_start_value_and_load_method() -> None:
+def test_spec_gives_start_value_and_load_method() -> None:
     found = plan(
         incremental_tables=["public.orders:updated_at:datetime@2025-01-20 15:30:00!upsert"]
     )
@@ -100,14 +100,14 @@ def test_a_spec_gives_start_value_and_load_method() -> None:
     assert found.load_method == "upsert"
 
 
-def test_of_two_specs_for_a_table_the_later_counts() -> None:
+def test_later_of_two_table_specs_wins() -> None:
     assert key(plan(incremental_tables=["orders:id:int", "public.orders:cost:decimal"])) == (
         "INCREMENTAL",
         "cost",
     )
 
 
-def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
+def test_spec_names_match_any_case_if_unambiguous() -> None:
     assert key(plan(incremental_tables=["PUBLIC.Orders:Updated_At:timestamp"])) == (
         "INCREMENTAL",
         "updated_at",
@@ -171,13 +171,14 @@ def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_is_near(config: dict[str, Any], said: str) -> None:
+def test_mismatched_names_and_types_are_explained(config: dict[str, Any], said: str) -> None:
+    """An unknown table, column or stream is reported with the nearest known name."""
     with pytest.raises(ConfigurationError) as caught:
         plan(**config)
     assert said in str(caught.value)
 
 
-def test_all_that_does_not_fit_is_named_at_once() -> None:
+def test_all_mismatches_are_reported_at_once() -> None:
     specs = ["public.a:id:int", "public.b:id:int", "orders:nope:int"]
     with pytest.raises(ConfigurationError) as caught:
         plan(incremental_tables=specs)
@@ -202,7 +203,7 @@ def test_options_match_by_glob_and_exact_name_wins() -> None:
     assert found.schema["properties"]["cost"]["type"] == ["string", "null"]
 
 
-def test_end_value_makes_a_backfill() -> None:
+def test_end_value_makes_backfill() -> None:
     options = {
         "replication_key": "id",
         "start_value": 5,
@@ -225,14 +226,14 @@ def test_end_value_makes_a_backfill() -> None:
         ("Region", "string", KeyType.STRING, False),
     ],
 )
-def test_a_key_has_a_zone_where_its_column_has_one(
+def test_key_has_time_zone_if_column_has_one(
     column: str, asked: str, kind: KeyType, aware: bool
 ) -> None:
     found = plan(incremental_tables=[f"orders:{column}:{asked}"]).replication_key
     assert (found.key_type, found.aware, found.textual) == (kind, aware, False)
 
 
-def test_a_moment_kept_as_text_is_a_textual_key() -> None:
+def test_timestamp_stored_as_string_is_textual_key() -> None:
     columns = (
         SQLITE.column("id", "INTEGER", nullable=False),
         SQLITE.column("at", "DATETIME", nullable=True),
@@ -255,7 +256,8 @@ def test_untyped_column_is_a_key_only_on_request() -> None:
         plan_streams([orders], settings_of(default_replication_key="rank"), None, text_moments=True)
 
 
-def test_an_override_leaves_the_key_as_the_database_compares_it() -> None:
+def test_type_override_keeps_key_comparison() -> None:
+    """The key is compared by the column's own type, whatever type_overrides sets."""
     options = {"*": {"replication_key": "updated_at", "type_overrides": {"updated_at": "text"}}}
     found = plan(stream_options=options)
     assert found.replication_key.key_type is KeyType.DATETIME

@@ -79,7 +79,7 @@ def test_reader_change_at_bookmark_loses_nothing(shop: Any, readers: tuple[str, 
     assert third.values("public-t", "id") == Counter([51])
 
 
-def test_both_readers_send_the_same_records(shop: Any) -> None:
+def test_both_readers_send_same_records(shop: Any) -> None:
     database, _ = shop
     by_arrow, by_jdbc = (
         records(run(database, reader=reader).succeeded()) for reader in ("arrow", "jdbc")
@@ -89,7 +89,8 @@ def test_both_readers_send_the_same_records(shop: Any) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_tables_views_and_queries_on_this_machine_need_no_spark(shop: Any) -> None:
+def test_tables_views_and_queries_need_no_spark(shop: Any) -> None:
+    """No Spark session starts where everything runs on this machine."""
     database, connection = shop
     connection.execute("create view seen as select * from t; create table heap as select * from t")
     queries = [{"name": "asked", "sql": "select id, at, note from t where id < 10"}]
@@ -143,7 +144,7 @@ def test_missing_driver_uses_jdbc_or_is_an_error(
     assert caplog.text.count("stream public-t: read over JDBC: pyarrow is not installed") == 1
 
 
-def test_a_driver_that_can_t_connect_leaves_it_to_jdbc(
+def test_columnar_connection_failure_uses_jdbc(
     shop: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def connected(*given: Any) -> Any:
@@ -193,9 +194,8 @@ def test_rows_of_a_state_of_java_17_are_known(shop: Any, monkeypatch: pytest.Mon
             assert third.values("public-f", "id") == Counter()
 
 
-def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(
-    shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_started_scan_is_not_restarted(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a scan has sent lines, a value that does not fit is an error."""
     database, connection = shop
     connection.execute(
         "create view many as select n as id, repeat('x', 1000) as v from generate_series(1, 20000) "
@@ -210,8 +210,8 @@ def test_a_scan_whose_lines_are_on_their_way_is_not_begun_anew(
         return fitted(column, kind)
 
     monkeypatch.setattr(columnar_query, "_fitted", fitted_at_first)
-    told = run(database, tables=["many"]).failed()
-    assert told == (
+    reported = run(database, tables=["many"]).failed()
+    assert reported == (
         "TAP-004 stream public-many: column id holds a value that does not fit: it does not fit; "
         "set its type_overrides to text (reader jdbc names the value)"
     )
@@ -238,15 +238,15 @@ def test_value_no_lake_holds_is_refused_in_a_scan(
     connection.execute(
         f"create table many as select n as id, {odd} from generate_series(1, 50000) n"
     )
-    told = run(database, tables=["many"]).failed()
-    assert told == (
+    reported = run(database, tables=["many"]).failed()
+    assert reported == (
         f"TAP-004 stream public-many: column odd holds a value that does not fit: {why}; "
         "set its type_overrides to text (reader jdbc names the value)"
     )
 
 
 @pytest.mark.parametrize("table", ["t", "seen"])
-def test_a_spool_that_can_t_be_written_to_is_one_line(
+def test_full_spool_disk_is_one_line_error(
     shop: Any, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     def opened(self: Any) -> Any:
@@ -284,7 +284,7 @@ def test_broken_connection_is_retried_without_repeats(
     assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
 
 
-def test_a_test_of_the_connection_reads_one_row(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_test_reads_one_row(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     database, _ = shop
     asked: list[str] = []
     read = columnar_query.read
@@ -300,9 +300,7 @@ def test_a_test_of_the_connection_reads_one_row(shop: Any, monkeypatch: pytest.M
     assert all(each.endswith(" LIMIT 1") for each in asked)
 
 
-def test_the_database_is_opened_once_for_all_slices_of_a_run(
-    shop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_is_opened_once_per_run(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     database, connection = shop
     connection.execute("create table other as select * from t")
     opened: list[str] = []

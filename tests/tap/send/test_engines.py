@@ -127,12 +127,10 @@ def test_engine_spark_has_tasks(spark: SparkSession, source: Path, kind: str) ->
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_each_engine_knows_what_the_other_has_sent(
+def test_engines_recognize_each_others_sent_rows(
     source: Path, kind: str, first: str, second: str
 ) -> None:
-    """Of 400 rows at the bookmark, with floats and bytes, those come again that have changed, and
-    no other.
-    """
+    """Of 400 rows at the bookmark, with floats and bytes, only changed ones are resent."""
     began = run_tap(config(source, kind, first)).succeeded()
     change(source, "update t set x = 'changed' where id in (500, 20)")
     went_on = run_tap(config(source, kind, second), began.final["value"])
@@ -145,12 +143,8 @@ def test_each_engine_knows_what_the_other_has_sent(
     ("first", "second"), [("local", "spark"), ("spark", "local"), ("local", "local")]
 )
 @pytest.mark.usefixtures("spark")
-def test_sums_of_buckets_are_the_same_on_both_engines(
-    source: Path, first: str, second: str
-) -> None:
-    """Of so many rows at the bookmark that only sums of their fingerprints are kept, a few buckets
-    come again.
-    """
+def test_bucket_sums_are_equal_on_both_engines(source: Path, first: str, second: str) -> None:
+    """With only bucket sums kept, a change at the bookmark resends a few buckets."""
     change(source, "update t set at = '2026-01-09 10:00:00'")
     change(source, "insert into t select id + 1000, at, f, g, b, x from t")
     began = run_tap(config(source, "lines", first)).succeeded()
@@ -168,10 +162,10 @@ def test_sums_of_buckets_are_the_same_on_both_engines(
         ("spark", "spark: the setting engine"),
     ],
 )
-def test_start_line_says_the_engine(
+def test_start_line_names_engine(
     source: Path, caplog: pytest.LogCaptureFixture, engine: str, says: str
 ) -> None:
-    """The line that says where each stream begins says what reads it, and why."""
+    """The line with each stream's start also names its engine and the reason."""
     with caplog.at_level("INFO"):
         records(run_tap(config(source, "lines", engine)))
     assert (

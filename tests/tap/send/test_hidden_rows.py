@@ -20,9 +20,8 @@ grant select on plain, hidden to viewer_{name};
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("bypass", "rows"), [("", 1), ("bypassrls", 2)])
-def test_rows_that_row_level_security_may_hide_are_said(
-    postgresql: Any, caplog: Any, bypass: str, rows: int
-) -> None:
+def test_row_level_security_is_logged(postgresql: Any, caplog: Any, bypass: str, rows: int) -> None:
+    """The log names each table whose policies may hide rows from this user."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(SCRIPT.format(name=database.name, bypass=bypass))
@@ -41,7 +40,7 @@ def test_rows_that_row_level_security_may_hide_are_said(
 
 
 @pytest.mark.usefixtures("spark")
-def test_forced_row_level_security_applies_to_the_owner_too(postgresql: Any, caplog: Any) -> None:
+def test_forced_row_level_security_covers_owner(postgresql: Any, caplog: Any) -> None:
     database = postgresql.new_database()
     owner = f"viewer_{database.name}"
     with psycopg.connect(database.dsn, autocommit=True) as connection:

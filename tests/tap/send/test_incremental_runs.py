@@ -58,7 +58,7 @@ def life_of_a_pipeline(pipe, execute, prefix):
     assert idle.final == news.final
 
 
-def test_life_of_a_pipeline_on_postgresql(spark, postgres, tmp_path):
+def test_incremental_pipeline_on_postgresql(spark, postgres, tmp_path):
     tap, database = postgres(
         ";".join(SCRIPT),
         incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"],
@@ -67,7 +67,7 @@ def test_life_of_a_pipeline_on_postgresql(spark, postgres, tmp_path):
     life_of_a_pipeline(pipe, lambda statements: database.execute(";".join(statements)), "public-")
 
 
-def test_life_of_a_pipeline_on_sqlite(spark, sqlite, tmp_path):
+def test_incremental_pipeline_on_sqlite(spark, sqlite, tmp_path):
     tap, database = sqlite(
         ";".join(SCRIPT), incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"]
     )

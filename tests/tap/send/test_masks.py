@@ -84,7 +84,7 @@ def rows_of(sent: Sent) -> list[JSON]:
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_both_readers_mask_the_same_in_lines_and_in_batches(
+def test_readers_mask_alike_in_lines_and_batches(
     postgresql: Any, tmp_path: Path, first: int
 ) -> None:
     # Every column has each of the masks in one of the three.
@@ -135,7 +135,7 @@ def _expected(kind: str, text: str | None) -> str | None:
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_null_keeps_the_type_and_empties_the_column(
+def test_null_mask_keeps_type_and_empties_column(
     postgresql: Any, tmp_path: Path, reader: str
 ) -> None:
     with filled(postgresql, CREATE) as (database, connection):
@@ -240,7 +240,7 @@ def test_queries_and_other_databases_are_masked_too(sqlite: Any) -> None:
     assert rows["q", 1] == {"id": 1, "card": "1111"}
 
 
-def test_an_error_of_a_masked_column_does_not_show_its_bytes(sqlite: Any) -> None:
+def test_error_hides_bytes_of_masked_column(sqlite: Any) -> None:
     tap, connection = sqlite(
         "create table t (id integer primary key, note text)",
         mask_key=KEY,
@@ -281,7 +281,7 @@ def test_server_errors_quote_no_masked_value(postgresql: Any, reader: str, optio
 
 
 @pytest.mark.parametrize("server", ["mariadb", "mysql"])
-def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: str) -> None:
+def test_mariadb_masks_string_form_of_values(request: pytest.FixtureRequest, server: str) -> None:
     database = request.getfixturevalue(server).new_database()
     with database.connect() as connection:
         cursor = connection.cursor()
@@ -298,7 +298,7 @@ def test_mariadb_masks_what_its_text_is(request: pytest.FixtureRequest, server: 
     assert row == {"day": None, **{name: hashed(text) for name, text in texts.items()}}
 
 
-def test_a_task_of_a_cluster_masks_too(
+def test_cluster_task_masks_columns(
     postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_files, "SMALL_ROWS", 0)

@@ -108,7 +108,7 @@ def test_streams_begin_in_order_and_a_few_ahead() -> None:
         assert contexts.made == 1 + 2 * MOST_PREFETCHED
 
 
-def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
+def test_one_job_begins_no_stream_before_its_turn() -> None:
     streams = Streams(["a", "b"])
     ahead, contexts = streams.ahead(n_jobs=1)
     with ahead:

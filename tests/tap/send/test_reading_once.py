@@ -19,7 +19,8 @@ where datname = current_database() and backend_type = 'client backend' and pid <
 MOST_SCANS = 3
 
 
-def test_an_unindexed_key_costs_one_scan_beside_the_upper_bound(postgres):
+def test_unindexed_key_costs_one_scan(postgres):
+    """Besides the scan for the upper bound, one scan reads the rows of an unindexed key."""
     tap, database = postgres(
         """
         create table t (id integer, k integer, v text);
@@ -52,7 +53,7 @@ def scans(database):
     return count
 
 
-def test_a_deselected_column_is_not_read(postgres):
+def test_deselected_column_is_not_read(postgres):
     tap, database = postgres(
         """
         create table t (id integer primary key, v text, secret text);
@@ -83,7 +84,7 @@ def test_a_deselected_column_is_not_read(postgres):
     )
 
 
-def test_a_full_table_is_cut_along_its_primary_key(postgres):
+def test_full_table_is_sliced_by_composite_key(postgres):
     tap, _ = postgres(
         """
         create table t (name text, number integer, primary key (name, number));
@@ -128,7 +129,7 @@ def test_decimals_keep_all_digits_through_maps(postgres):
     assert b"0.12345678901234567890" in flattened
 
 
-def test_stream_maps_and_flattening_take_the_record_path(sqlite):
+def test_stream_maps_take_record_path(sqlite):
     tap, _ = sqlite(
         """
         create table t (id integer primary key, k integer, v text);

@@ -122,10 +122,10 @@ def rows(sent: Sent) -> dict[str, list[JSON]]:
 
 
 @pytest.mark.parametrize(("reader", "kind"), [("arrow", "lines"), ("jdbc", "batches")])
-def test_no_name_shadows_what_a_statement_is_made_of(
+def test_source_names_shadow_no_statement_parts(
     named: tuple[Any, list[str]], tmp_path: Path, reader: str, kind: str
 ) -> None:
-    """Full tables, and tables by a key in slices with a second run, are read as they are."""
+    """Full tables and sliced incremental tables are read unchanged."""
     database, columns = named
     settings: JSON = {"schemas": ["public"], "reader": reader, "slice_rows": 3}
     if kind == "batches":
@@ -151,7 +151,7 @@ def test_no_name_shadows_what_a_statement_is_made_of(
 
 
 @pytest.mark.parametrize("key", ["c0", "boundary", "n"])
-def test_rows_follow_the_key_and_not_an_alias(named: tuple[Any, list[str]], key: str) -> None:
+def test_rows_are_ordered_by_key_not_alias(named: tuple[Any, list[str]], key: str) -> None:
     """The order of a replication key is the column's, not that of an alias of the same name."""
     database, _ = named
     options = {"public-few": {"replication_key": key, "key_properties": ["at"]}}
@@ -161,12 +161,8 @@ def test_rows_follow_the_key_and_not_an_alias(named: tuple[Any, list[str]], key:
     assert len(keys) == 8
 
 
-def test_changes_of_the_log_are_read_whatever_a_column_is_named(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
-    """A changed key beside an unchanged large value is looked up in any table, with any names of
-    columns.
-    """
+def test_log_changes_are_read_with_any_column_name(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """A row with a changed key and an unchanged large value is looked up in any table."""
     with piped(postgresql, tmp_path, "select 1") as (pipe, connection):
         columns = words()
         for table, some in (("t", columns), ("u", MORE), ("n", MORE)):

@@ -34,8 +34,8 @@ insert into e select n, lpad(n::text, 4) from generate_series(1, 50) n;
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_operators_of_the_user_s_own_lose_no_rows(postgresql: PostgreSQL, reader: str) -> None:
-    """Keys are compared by the server's operators, whatever others have the same name."""
+def test_user_defined_operators_lose_no_rows(postgresql: PostgreSQL, reader: str) -> None:
+    """Keys are compared by the server's operators, not by user-defined ones of the same name."""
     with filled(postgresql, NEVER + TABLES) as (database, _):
         keys = {"public-b": "k", "public-d": "k", "public-e": "k"}
         options = {stream: {"replication_key": key} for stream, key in keys.items()}

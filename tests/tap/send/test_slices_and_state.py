@@ -33,7 +33,7 @@ def messages_between_states(run):
             yield Counter(sent), message["value"]
 
 
-def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
+def test_run_continues_from_any_state(sqlite):
     script, keys = numbered()
     tap, _ = sqlite(
         script + "create index t_k on t (k);", incremental_tables=["t:k:integer"], slice_rows=5
@@ -62,7 +62,7 @@ def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
     assert rest.final_state == run.final_state
 
 
-def test_an_unindexed_key_has_no_bookmark_before_its_end(sqlite):
+def test_unindexed_key_has_no_bookmark_before_end(sqlite):
     script, _ = numbered()
     tap, _ = sqlite(script, incremental_tables=["t:k:integer"], slice_rows=5)
 
@@ -140,7 +140,7 @@ def test_start_end_lag_and_full(sqlite):
     assert backfill.final_state == first.final_state
 
 
-def test_rows_without_key_are_sent_left_out_or_refused(sqlite):
+def test_null_keys_are_sent_excluded_or_refused(sqlite):
     script = """
         create table indexed (id integer primary key, k integer);
         create index indexed_k on indexed (k);
@@ -165,7 +165,7 @@ def test_rows_without_key_are_sent_left_out_or_refused(sqlite):
     assert "TAP-025 " in tap.run_here().failed()
 
 
-def test_key_value_that_no_bookmark_holds_is_refused(sqlite):
+def test_key_value_unfit_for_bookmark_is_refused(sqlite):
     tap, _ = sqlite(
         "create table t (id integer primary key, k text); insert into t values (1, 'soon')",
         incremental_tables=["t:k:date"],

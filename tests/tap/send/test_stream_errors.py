@@ -28,8 +28,8 @@ NO_KEY = table("orders", columns={"id": "bigint", "Region": "text"})
 KEYED = {"root": {"replication-method": "INCREMENTAL", "replication-key": "updated_at"}}
 
 
-def test_table_gone_since_discovery_ends_the_run() -> None:
-    """A table or key that is gone since discovery ends the run by name and is never sent whole."""
+def test_table_missing_since_discovery_fails_run() -> None:
+    """The error names the missing table or key; the stream is not sent in full instead."""
     known = catalog(ORDERS, CLIENTS, **KEYED)
 
     with pytest.raises(
@@ -45,7 +45,8 @@ def test_table_gone_since_discovery_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("found", [[CLIENTS], [NO_KEY, CLIENTS]])
-def test_under_skip_the_other_streams_of_the_catalog_are_planned(found: list[Any]) -> None:
+def test_skip_plans_other_catalog_streams(found: list[Any]) -> None:
+    """With on_stream_error skip, a catalog stream without a table stops no other."""
     refused: dict[str, str] = {}
     # A spec of the table that is gone is no mistake of the config.
     settings = settings_of(
@@ -72,7 +73,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def test_a_column_that_is_dropped_while_the_run_goes_is_one_line(
+def test_column_dropped_during_run_is_one_line_error(
     shop: sqlite3.Connection, tmp_path: Path
 ) -> None:
     config = {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'shop.db'}", "tables": ["a", "b"]}

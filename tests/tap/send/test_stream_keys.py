@@ -26,7 +26,7 @@ def rows(numbers: range) -> str:
     )
 
 
-def test_the_keys_of_all_rows_follow_the_records_of_an_increment(spark, sqlite) -> None:
+def test_keys_of_all_rows_follow_new_records(spark, sqlite) -> None:
     settings = {"incremental_tables": ["orders:at:integer!upsert"], "slice_rows": 3}
     tap, database = sqlite(ORDERS + rows(range(10)), **settings, stream_options={"orders": DETECT})
     first = tap.run_here().succeeded()
@@ -66,8 +66,8 @@ def test_dry_run_shows_keys_and_test_sends_none(spark, sqlite) -> None:
     assert "TAP-031 stream orders: " in tap.run_here().failed()
 
 
-def test_keys_have_the_same_condition_from_any_start() -> None:
-    """Keys are read under the same condition, wherever the run starts."""
+def test_keys_keep_condition_but_not_start_value() -> None:
+    """Keys are read under the stream's `where`, without start value or replication key."""
     options = {
         **DETECT,
         "where": "cost > 0",
@@ -97,8 +97,8 @@ def test_incomparable_keys_are_refused_before_reading(options: dict, text: str) 
         plans(table(columns=columns), stream_options={"public-*": {**DETECT, **options}})
 
 
-def test_table_named_like_the_keys_is_refused() -> None:
-    """A table with the name of the keys is refused, and overwrite needs no keys."""
+def test_table_named_like_keys_stream_is_refused() -> None:
+    """With load_method overwrite there is no keys stream and no conflict."""
     both = table(), table("orders__keys")
     options = {"public-orders": DETECT}
     with pytest.raises(ConfigurationError, match=r"TAP-020 .*public-orders__keys"):

@@ -140,7 +140,7 @@ def test_each_postgresql_stream_has_its_own_snapshot(
 
 
 @pytest.mark.parametrize("fails_at", ["its bounds", "its rows"])
-def test_stream_failing_early_fails_in_its_place(
+def test_stream_failing_early_fails_at_its_turn(
     shop: sqlite3.Connection, tmp_path: Path, fails_at: str
 ) -> None:
     """A stream that fails before its turn ends the run in its place."""

@@ -65,9 +65,8 @@ def test_hostile_names_come_back_as_they_are_spelled(
         assert [column.name for column in table.columns] == HOSTILE
 
 
-def test_postgresql_keys_indexes_views_partitions_and_domains(
-    spark: SparkSession, database: Database
-) -> None:
+def test_postgresql_objects_are_discovered(spark: SparkSession, database: Database) -> None:
+    """Discovery finds keys, indexes, views, partitions and domains of PostgreSQL."""
     run(
         database,
         """
@@ -146,7 +145,7 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
     assert found["open_orders"].is_view
 
 
-def test_derby_by_the_driver_s_metadata(spark: SparkSession, tmp_path: Path) -> None:
+def test_derby_is_discovered_by_driver_metadata(spark: SparkSession, tmp_path: Path) -> None:
     url = f"jdbc:derby:{tmp_path / 'shop'}"
     with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
         for statement in (
@@ -277,7 +276,7 @@ def test_three_queries_discover_a_large_sqlite_file(spark: SparkSession, tmp_pat
         ),
     ],
 )
-def test_a_database_that_can_t_be_reached_is_one_clear_line(
+def test_unreachable_database_is_one_clear_line(
     spark: SparkSession, database: Database, change: dict, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error) as caught, connected(spark, login(database, **change)):
@@ -287,7 +286,7 @@ def test_a_database_that_can_t_be_reached_is_one_clear_line(
     assert "secret" not in str(caught.value)
 
 
-def test_an_unknown_database_is_named(spark: SparkSession, database: Database) -> None:
+def test_unknown_database_is_named(spark: SparkSession, database: Database) -> None:
     unknown = login(database, jdbc_url=f"{database.jdbc_url}_gone")
     with (
         pytest.raises(SourceError, match="TAP-001"),
@@ -296,14 +295,14 @@ def test_an_unknown_database_is_named(spark: SparkSession, database: Database) -
         pass
 
 
-def test_a_refused_statement_shows_itself(spark: SparkSession, database: Database) -> None:
+def test_refused_statement_is_shown(spark: SparkSession, database: Database) -> None:
     with connected(spark, login(database)) as connection, pytest.raises(SourceError) as caught:
         connection.rows("SELECT * FROM nowhere")
     assert "refused `SELECT * FROM nowhere`" in str(caught.value)
     assert 'relation "nowhere" does not exist' in str(caught.value)
 
 
-def test_a_sqlite_file_that_is_not_there_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_sqlite_file_is_not_created(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(SourceError),
         connected(spark, {"jdbc_url": f"jdbc:sqlite:{tmp_path / 'new.db'}"}),
@@ -312,9 +311,7 @@ def test_a_sqlite_file_that_is_not_there_is_not_made(spark: SparkSession, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_database_that_quotes_names_otherwise_is_refused(
-    spark: SparkSession, database: Database
-) -> None:
+def test_database_with_other_quoting_is_refused(spark: SparkSession, database: Database) -> None:
     from dataclasses import replace
 
     from tap_spark_jdbc.dialects import dialect_of

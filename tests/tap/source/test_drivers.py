@@ -24,7 +24,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return CACHE.path
 
 
-def test_a_built_in_driver_must_be_the_pinned_one(empty_cache: Path) -> None:
+def test_built_in_driver_must_match_pinned_checksum(empty_cache: Path) -> None:
     folder = empty_cache / "org.postgresql"
     folder.mkdir(parents=True)
     package = known_dialects()["postgresql"].driver_package
@@ -57,8 +57,8 @@ def test_all_missing_local_jars_are_named(tmp_path: Path) -> None:
         local_jars([str(there), str(tmp_path / "a.jar"), str(tmp_path / "b.jar")])
 
 
-def test_connect_lets_nobody_ask_the_driver() -> None:
-    """Over Spark Connect there is no driver to ask, nor a session that a statement could set."""
+def test_spark_connect_has_no_driver_access() -> None:
+    """Over Spark Connect neither driver metadata nor session statements are available."""
     source = source_of({"jdbc_url": "jdbc:sqlite:shop.db"})
     connection = RemoteConnection(cast("Any", None), source)
     with pytest.raises(ConfigurationError, match=r"TAP-042 .*spark\.remote"):
@@ -67,7 +67,7 @@ def test_connect_lets_nobody_ask_the_driver() -> None:
         connection.execute("SET SCHEMA shop")
 
 
-def test_the_command_names_what_it_knows(tmp_path: Path) -> None:
+def test_command_lists_known_databases(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tap_spark_jdbc.source.drivers", "derby", "oracel"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ}, timeout=60, check=False
@@ -78,7 +78,7 @@ def test_the_command_names_what_it_knows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, monkeypatch) -> None:
+def test_offline_machine_reads_with_own_jar(sqlite, tmp_path, monkeypatch) -> None:
     (jar,) = cached_jars(str(known_dialects()["sqlite"].driver_package))
     # An empty cache, and no repository to fill it from: the port is closed.
     settings = tmp_path / "ivysettings.xml"
@@ -104,9 +104,7 @@ def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, m
     assert not [path for path in CACHE.path.rglob("*.jar")]
 
 
-def test_a_fetched_driver_is_started_from_the_cache_without_ivy(
-    empty_cache: Path, monkeypatch
-) -> None:
+def test_cached_driver_starts_without_ivy(empty_cache: Path, monkeypatch) -> None:
     folder = empty_cache / "com.acme"
     folder.mkdir(parents=True)
     (folder / "jdbc-1.0.jar").write_bytes(b"a driver")

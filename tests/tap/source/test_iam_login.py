@@ -58,7 +58,7 @@ def signature(token: str) -> str:
 
 
 @pytest.mark.usefixtures("account")
-def test_the_token_is_signed_for_this_user_at_this_server() -> None:
+def test_token_is_signed_for_user_and_server() -> None:
     token = IamLogin(HOST, 5433, "reader").token()
     query = parse_qs(urlsplit(f"https://{token}").query)
     assert token.startswith(f"{HOST}:5433/?")
@@ -72,14 +72,15 @@ def test_the_token_is_signed_for_this_user_at_this_server() -> None:
 
 
 @pytest.mark.usefixtures("account")
-def test_a_server_of_another_name_needs_the_logins_region(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_server_name_needs_aws_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host name without a region needs the region of the AWS login."""
     with pytest.raises(ConfigurationError, match="TAP-007"):
         IamLogin("db.example.com", 5432, "reader").token()
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert "%2Feu-west-1%2Frds-db%2F" in IamLogin("db.example.com", 5432, "reader").token()
 
 
-def test_token_is_for_the_real_server_over_tls(
+def test_token_is_issued_for_real_host_over_tls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The token is for the server behind a tunnel and is sent only over TLS."""
@@ -97,7 +98,7 @@ def test_token_is_for_the_real_server_over_tls(
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_each_connection_is_opened_by_a_token_that_is_fresh(
+def test_each_connection_uses_fresh_token(
     postgresql: Any, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     with filled(postgresql, "create table t as select generate_series(1, 100) as id") as (
@@ -141,7 +142,7 @@ def test_new_token_opens_a_new_columnar_database(postgresql: Any) -> None:
     assert other is not first
 
 
-def test_settings_that_do_not_fit_are_told_at_once() -> None:
+def test_all_iam_setting_errors_are_reported() -> None:
     with pytest.raises(ConfigurationError) as raised:
         TapSettings.from_config(
             {"jdbc_url": "jdbc:oracle:thin:@//h/x", "auth": "aws-iam", "password": "planted"}

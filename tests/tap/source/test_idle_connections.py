@@ -49,8 +49,8 @@ def test_many_small_tables_need_few_logins(database: MariaDatabase) -> None:
     assert logins < TABLES
 
 
-def test_what_may_hold_others_up_is_closed(opened: Database) -> None:
-    """A connection in a transaction, and one over which something failed."""
+def test_blocking_connections_are_closed(opened: Database) -> None:
+    """A connection in a transaction, or one on which a statement failed, is not reused."""
     kept: list[Any] = []
 
     def use(sql: str, *, autocommit: bool = True) -> str:

@@ -48,17 +48,17 @@ def source(place: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_libpq_is_told_what_the_jdbc_driver_reads(place: str) -> None:
-    told = conninfo_to_dict(conninfo(source(place)))
+def test_libpq_gets_same_parameters_as_jdbc_driver(place: str) -> None:
+    reported = conninfo_to_dict(conninfo(source(place)))
     expected = {**ALWAYS, "user": "u", "password": "it's \\ me", **PLACES[place]}
-    assert {name: told.get(name) for name in expected} == expected
-    assert set(told) <= {*expected, *LIMITS, "host", "port", "dbname"}
+    assert {name: reported.get(name) for name in expected} == expected
+    assert set(reported) <= {*expected, *LIMITS, "host", "port", "dbname"}
 
 
 @pytest.mark.parametrize(
     "parameter", ["sslkey=/k.pk8", "socketTimeout=5", "gssEncMode=require", "targetServerType=x"]
 )
-def test_what_only_the_jdbc_driver_knows_is_named(parameter: str) -> None:
+def test_jdbc_only_parameter_is_named(parameter: str) -> None:
     with pytest.raises(ValueError, match=parameter.partition("=")[0]):
         conninfo(source(f"//db/shop?{parameter}"))
 

@@ -44,7 +44,7 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 500), ("jdbc", 5, 2000)])
-def test_a_run_has_no_more_connections_than_it_may(
+def test_run_respects_connection_limit(
     postgresql: Any, tmp_path: Path, reader: str, most: int, slice_rows: int
 ) -> None:
     with filled(postgresql, SCRIPT) as (database, _):
@@ -69,9 +69,7 @@ def test_a_run_has_no_more_connections_than_it_may(
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_statement_that_takes_too_long_is_ended_by_postgresql(
-    postgresql: Any, reader: str
-) -> None:
+def test_slow_statement_is_ended_by_postgresql(postgresql: Any, reader: str) -> None:
     script = """
         create table t as select 1 as id;
         create function slow(int) returns int language sql volatile as 'select 1 from pg_sleep(60)';
@@ -85,8 +83,8 @@ def test_a_statement_that_takes_too_long_is_ended_by_postgresql(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_statement_that_takes_too_long_is_ended_by_mariadb(database: MariaDatabase) -> None:
-    """By MySQL too."""
+def test_statement_timeout_applies_on_mariadb(database: MariaDatabase) -> None:
+    """MariaDB and MySQL both abort a statement after `statement_timeout` seconds."""
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"create view v as select seq + sleep(1) as id from {counted(60)}")
     failed = run_tap(
@@ -97,7 +95,8 @@ def test_a_statement_that_takes_too_long_is_ended_by_mariadb(database: MariaData
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
+def test_server_checks_client_connection(postgresql: Any) -> None:
+    """PostgreSQL checks every ten seconds that the reading client is still connected."""
     script = """
         create function interval_of() returns text language sql volatile as
             'select current_setting(''client_connection_check_interval'')';
@@ -118,9 +117,7 @@ def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
         ("jdbc:sqlite:d", {"statement_timeout": 1}, "not supported for sqlite"),
     ],
 )
-def test_limits_that_can_not_be_kept_are_errors(
-    url: str, settings: dict[str, Any], said: str
-) -> None:
+def test_unenforceable_limits_are_refused(url: str, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         TapSettings.from_config({"jdbc_url": url, **settings})
     assert said in str(raised.value)

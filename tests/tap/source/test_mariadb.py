@@ -61,7 +61,7 @@ VALUES = [
 ]
 
 
-def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatabase, pipe) -> None:
+def test_mariadb_keeps_hostile_names_and_values(database: MariaDatabase, pipe) -> None:
     columns = ", ".join(f"{quoted(name)} varchar(40)" for name in HOSTILE)
     one = quoted(HOSTILE[0])
     statements = []
@@ -96,7 +96,7 @@ def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatab
 
 
 @pytest.mark.parametrize("modes", ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,PIPES_AS_CONCAT"])
-def test_a_string_of_mariadb_is_itself_under_any_mode(database: MariaDatabase, modes: str) -> None:
+def test_mariadb_literal_is_exact_in_any_sql_mode(database: MariaDatabase, modes: str) -> None:
     dialect = known_dialects()["mariadb"]
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"set sql_mode = '{modes}'")
@@ -105,9 +105,8 @@ def test_a_string_of_mariadb_is_itself_under_any_mode(database: MariaDatabase, m
             assert cursor.fetchone() == (value,)
 
 
-def test_views_partitions_keyless_and_empty_tables_of_mariadb(
-    database: MariaDatabase, pipe
-) -> None:
+def test_every_mariadb_table_kind_is_read(database: MariaDatabase, pipe) -> None:
+    """Views, partitions, keyless, empty and versioned tables of MariaDB are read."""
     versioning = "" if database.is_mysql else " with system versioning"
     run(
         database,
@@ -216,7 +215,7 @@ def test_mariadb_tables_are_described_in_three_queries(
         ),
     ],
 )
-def test_both_url_spellings_use_the_right_quoting(given: str, used: str) -> None:
+def test_both_url_spellings_quote_correctly(given: str, used: str) -> None:
     """Both spellings of the URL reach Spark as the one that it quotes correctly."""
     assert source_of({"jdbc_url": given}).url == used
     assert dialect_of(given).name == "mariadb"
@@ -253,14 +252,14 @@ def test_literals_of_mariadb() -> None:
 
 def test_login_mistakes_are_one_line_each(spark: SparkSession, database: MariaDatabase) -> None:
     """A wrong password and a missing database are one line each."""
-    for config, told in (
+    for config, reported in (
         (login(database) | {"password": "wrong-secret"}, "check user and password"),
         (
             login(database) | {"jdbc_url": database.jdbc_url.replace(database.name, "gone")},
             "Unknown database",
         ),
     ):
-        with pytest.raises(SourceError, match=told) as caught, connected(spark, config):
+        with pytest.raises(SourceError, match=reported) as caught, connected(spark, config):
             pass
         assert "wrong-secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -361,8 +360,8 @@ def test_uncommitted_and_past_rows_are_not_read(database: MariaDatabase, pipe) -
         run(database, *(f"set global {each} = default" for each in (isolation, past) if each))
 
 
-def test_broken_views_are_named_and_the_rest_is_read(database, spark) -> None:
-    """A view over a table that is gone, one whose definer was dropped, and one that fails."""
+def test_broken_views_are_named_and_rest_is_read(database, spark) -> None:
+    """A view may lack its table or its definer, or fail when it is read."""
     name = database.name
     run(
         database,
@@ -396,7 +395,7 @@ def test_broken_views_are_named_and_the_rest_is_read(database, spark) -> None:
     assert sent.values(f"{name}-good", "id") == {1: 1}
 
 
-def test_a_table_that_may_not_be_read_is_named_with_its_grant(database, spark) -> None:
+def test_unreadable_table_is_named_with_grant(database, spark) -> None:
     name = database.name
     run(
         database, "create table good (id int primary key)", "create table denied (id int primary "

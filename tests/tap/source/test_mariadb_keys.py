@@ -45,7 +45,7 @@ KEYS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe) -> None:
+def test_every_key_kind_continues_at_bookmark(database: MariaDatabase, pipe) -> None:
     """A stream for each kind of key: all rows, then ties at the boundary and one above it, then
     nothing.
     """
@@ -105,8 +105,8 @@ def value_sql(name: str, value: str) -> str:
     return value if name in ("integer", "year", "unsigned", "decimal") else literal(value)
 
 
-def test_keys_that_the_collation_takes_for_one_are_one_value(database: MariaDatabase, pipe) -> None:
-    """`abc`, `ABC` and `Abc ` are ties: whichever of them is the bookmark, the others come once."""
+def test_keys_equal_under_collation_are_sent_once(database: MariaDatabase, pipe) -> None:
+    """`abc`, `ABC` and `Abc ` are ties, regardless of which one is the bookmark."""
     run(
         database,
         "create table t (id int primary key, k varchar(9) not null, index (k)) collate "
@@ -151,9 +151,7 @@ def test_first_load_by_secondary_key_is_resumable(pipe: Any, database: MariaData
     assert lake.run().ids(stream) == Counter([5, 35])
 
 
-def test_a_first_load_that_may_end_early_is_cut_along_its_key(
-    pipe: Any, database: MariaDatabase
-) -> None:
+def test_budgeted_first_load_is_cut_by_key(pipe: Any, database: MariaDatabase) -> None:
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table t (id int primary key, at int, key (at))")
         cursor.execute(f"insert into t select seq, 100 - seq from {counted(40)}")

@@ -47,8 +47,8 @@ def database(mysql: MySQL) -> MySQLDatabase:
         ("sslMode=VERIFY_CA&requireSSL=true", "sslMode=VERIFY_CA&requireSSL=true"),
     ],
 )
-def test_encryption_in_the_words_of_mysql_s_driver(written: str, used: str) -> None:
-    """None of them is less than what it asks for."""
+def test_mysql_ssl_options_are_translated(written: str, used: str) -> None:
+    """No translated option is weaker than the original."""
     assert (
         source_of({"jdbc_url": f"jdbc:mysql://h/d?{written}"}).url
         == f"jdbc:mysql://h/d?{used}&permitMysqlScheme"
@@ -64,7 +64,7 @@ def test_encryption_in_the_words_of_mysql_s_driver(written: str, used: str) -> N
         ("", ""),
     ],
 )
-def test_encryption_in_the_words_of_mariadb_s_driver(written: str, used: str) -> None:
+def test_mariadb_ssl_modes_are_translated_for_mysql(written: str, used: str) -> None:
     for chosen in (OWN, {"driver": "com.mysql.cj.jdbc.Driver"}):
         source = source_of({"jdbc_url": f"jdbc:mariadb://h/d{written}", **chosen})
         assert (source.url, source.driver) == (
@@ -125,8 +125,8 @@ print(json.dumps([each["record"] for each in sent.messages if each["type"] == "R
 
 
 @pytest.mark.usefixtures("spark")
-def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
-    """MariaDB's driver 4 and MySQL's own, which are chosen by `driver_package` alone."""
+def test_other_drivers_return_same_rows(database: MySQLDatabase) -> None:
+    """MariaDB's driver 4 and MySQL's own driver are selected by `driver_package` alone."""
     run(
         database,
         "create table t (id bigint unsigned primary key, b tinyint(1), y year, n decimal(10,2), at "
@@ -175,7 +175,7 @@ def test_other_drivers_bring_the_same_rows(database: MySQLDatabase) -> None:
     assert rows(FOURTH) == expected
 
 
-def test_own_driver_holds_a_part_of_the_rows(database: MySQLDatabase, tmp_path: Path) -> None:
+def test_mysql_driver_streams_rows(database: MySQLDatabase, tmp_path: Path) -> None:
     """260 MB of rows in one slice pass through a heap of 256 MB."""
     run(
         database,

@@ -52,10 +52,8 @@ def test_user_defined_cast_changes_no_value(
         assert sorted(found, key=lambda each: each["id"]) == EXPECTED
 
 
-def test_the_log_and_the_table_agree_on_types_with_a_cast(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
-    """A changed row has the values that the table is read with."""
+def test_log_and_table_agree_on_types_with_cast(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """A change from the log has the same values as the row read from the table."""
     with piped(postgresql, tmp_path, CAST) as (pipe, connection):
         first = {each["id"]: each for each in records(committed(pipe))}
         connection.execute("update t set moods = array_append(moods, 'sad')")

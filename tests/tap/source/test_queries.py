@@ -136,7 +136,7 @@ def test_query_stream_joins_computes_and_remembers(shop) -> None:
     assert second.extents == {"sales": "delta"}
 
 
-def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> None:
+def test_untyped_sqlite_query_key_needs_its_type(tmp_path, spark) -> None:
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript("""
@@ -190,7 +190,7 @@ def test_a_query_on_sqlite_whose_key_only_the_user_can_name(tmp_path, spark) -> 
         assert pipe.run().ids("sales") == Counter([1])
 
 
-def test_query_columns_have_the_table_types(postgresql, spark) -> None:
+def test_query_columns_have_table_types(postgresql, spark) -> None:
     """The columns of a query have the types of the table's columns."""
     database = postgresql.new_database()
     config = login(database)
@@ -222,7 +222,7 @@ def test_query_columns_have_the_table_types(postgresql, spark) -> None:
     } == of_table
 
 
-def test_a_query_is_discovered_selected_and_planned(shop) -> None:
+def test_query_is_discovered_selected_and_planned(shop) -> None:
     queries = [
         {
             "name": "totals",
@@ -299,7 +299,7 @@ def test_names_are_given_once() -> None:
         ("select 1; drop table x", "select 1; drop table x"),
     ],
 )
-def test_the_semicolon_at_the_end_is_taken_off_and_nothing_else(sql: str, left: str) -> None:
+def test_only_trailing_semicolon_is_removed(sql: str, left: str) -> None:
     assert bare(sql) == left
 
 

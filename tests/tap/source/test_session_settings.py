@@ -186,10 +186,10 @@ def test_settings_of_a_role_change_nothing(
     assert sent(other, tmp_path, reader, kind) == expected
 
 
-def test_settings_of_a_role_change_nothing_of_the_log(
+def test_role_settings_do_not_affect_log_changes(
     roles: tuple[Database, Database], tmp_path: Path
 ) -> None:
-    """Changes from the log have the values that the table is read with, whatever the role sets."""
+    """Changes from the log have the same values as rows read from the table."""
     plain, other = roles
     with_own_functions(plain, other)
     streams: JSON = {"*": {"replication_method": "LOG_BASED"}}

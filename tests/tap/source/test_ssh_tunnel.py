@@ -66,7 +66,7 @@ WAYS: dict[str, Callable[[Ssh], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_database_is_reached_by_each_kind_of_key(ssh: Ssh, postgresql: Any, way: str) -> None:
+def test_each_kind_of_key_reaches_database(ssh: Ssh, postgresql: Any, way: str) -> None:
     given = {
         name: value for name, value in ssh.settings(**WAYS[way](ssh)).items() if value is not None
     }
@@ -76,9 +76,8 @@ def test_the_database_is_reached_by_each_kind_of_key(ssh: Ssh, postgresql: Any, 
         assert answer[0].endswith("xend")
 
 
-def test_a_known_hosts_file_counts_and_an_unknown_key_is_refused(
-    ssh: Ssh, postgresql: Any, tmp_path: Path
-) -> None:
+def test_unknown_host_key_is_refused(ssh: Ssh, postgresql: Any, tmp_path: Path) -> None:
+    """A host key in the known_hosts file is accepted."""
     known, other = tmp_path / "known_hosts", tmp_path / "other"
     known.write_text(f"[127.0.0.1]:{ssh.port} {ssh.host_key}\n")
     database = postgresql.new_database()
@@ -129,7 +128,7 @@ def test_login_problems_are_one_line_without_secrets(ssh: Ssh, tmp_path: Path) -
     assert "planted-phrase" not in redact("planted-phrase")
 
 
-def test_a_dropped_connection_is_made_anew_behind_the_same_port(ssh: Ssh, postgresql: Any) -> None:
+def test_dropped_tunnel_reopens_on_same_port(ssh: Ssh, postgresql: Any) -> None:
     database = postgresql.new_database()
     with tunnel(**ssh.settings()) as opened:
         with connected(opened, database) as first:
@@ -143,8 +142,8 @@ def test_a_dropped_connection_is_made_anew_behind_the_same_port(ssh: Ssh, postgr
         assert opened.local(database.host, database.port) == before
 
 
-def test_unreachable_server_ends_the_connection(ssh: Ssh, caplog: pytest.LogCaptureFixture) -> None:
-    """A server that is not there ends the connection, and the log says why."""
+def test_unreachable_server_closes_connection(ssh: Ssh, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why the tunnel could not reach the server."""
     with tunnel(**ssh.settings()) as opened:
         host, port = opened.local("127.0.0.1", 1)
         with pytest.raises(psycopg.OperationalError):
@@ -152,7 +151,7 @@ def test_unreachable_server_ends_the_connection(ssh: Ssh, caplog: pytest.LogCapt
     assert "ssh_tunnel: 127.0.0.1 can't reach 127.0.0.1:1: " in caplog.text
 
 
-def test_a_password_lets_in_too(postgresql: Any) -> None:
+def test_password_login_is_accepted(postgresql: Any) -> None:
     import asyncssh
 
     class Server(asyncssh.SSHServer):
@@ -207,7 +206,7 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader: str) -> None:
+def test_run_reads_only_through_tunnel(ssh: Ssh, postgresql: Any, reader: str) -> None:
     # A view without key, before which a reader waits, and a table that is cut.
     with filled(postgresql, f"{SCRIPT}; alter table rows add primary key (id)") as (
         database,
@@ -244,7 +243,7 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
 
 
 @pytest.mark.usefixtures("spark")
-def test_ssh_restart_fails_only_the_current_stream(
+def test_ssh_restart_fails_only_current_stream(
     postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An SSH server that restarts during a run fails only the stream that was being read."""
@@ -263,7 +262,7 @@ def test_ssh_restart_fails_only_the_current_stream(
             # The tap's own connection breaks at once, and its next one finds nobody.
             until(
                 lambda: f"can't connect to 127.0.0.1:{ssh.port}" in caplog.text,
-                "an attempt to connect anew",
+                "an attempt to connect again",
             )
             stack.enter_context(ssh_server.serving(tmp_path, ssh.port))
             connection.execute("select pg_advisory_unlock(7)")
@@ -280,7 +279,7 @@ def test_ssh_restart_fails_only_the_current_stream(
     assert goes_on.succeeded().values("public-a_held", "id") == EACH_ONCE
 
 
-def test_settings_that_do_not_fit_are_told_at_once() -> None:
+def test_invalid_tunnel_settings_are_refused_early() -> None:
     def wrong(
         url: str = "jdbc:postgresql://db/shop", spark: dict[str, Any] | None = None, **ssh: Any
     ) -> str:

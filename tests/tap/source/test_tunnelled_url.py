@@ -53,7 +53,7 @@ from tap_spark_jdbc.source.jdbc_source import through
         ("jdbc:clickhouse://db:8123/x", [("db", 8123)], "jdbc:clickhouse://127.0.0.1:1/x"),
     ],
 )
-def test_each_server_of_a_url_is_replaced(
+def test_each_server_of_url_is_replaced(
     url: str, servers: list[tuple[str, int]], tunnelled: str
 ) -> None:
     asked: list[tuple[str, int]] = []
@@ -72,6 +72,6 @@ def test_each_server_of_a_url_is_replaced(
      "jdbc:mysql://address=(host=a)(port=1)/x",
      "jdbc:clickhouse://db/x", "jdbc:h2:mem:x"],
 )  # fmt: skip
-def test_a_url_that_names_no_server_plainly_is_an_error(url: str) -> None:
+def test_url_without_plain_server_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"TAP-006 .*jdbc_url"):
         through(url, dialect_of(url).name, lambda host, port: ("127.0.0.1", 1))

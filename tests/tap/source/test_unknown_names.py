@@ -24,7 +24,7 @@ SCRIPT = (
 FOUND = [table(schema="public", name="orders"), table(schema="crm", name="people")]
 
 
-def told(found: list[Any], **settings: Any) -> list[str]:
+def reported(found: list[Any], **settings: Any) -> list[str]:
     given = TapSettings.from_config({"jdbc_url": "jdbc:postgresql://h/d", **settings})
 
     def within(schemas: tuple[str, ...]) -> list[Any]:
@@ -33,15 +33,15 @@ def told(found: list[Any], **settings: Any) -> list[str]:
     return unknown_names(found, given, within)
 
 
-def test_unknown_names_come_with_the_nearest_match(
+def test_unknown_names_suggest_nearest_match(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each plain name that no table has is reported with the nearest match."""
-    assert told(FOUND, tables=["public.ordres", "peple", "ORDERS", "crm.*"]) == [
+    """An unknown plain name is reported; a pattern that fits no table is only logged."""
+    assert reported(FOUND, tables=["public.ordres", "peple", "ORDERS", "crm.*"]) == [
         "tables: there is no table 'public.ordres' (did you mean 'public.orders'?)",
         "tables: there is no table 'peple' (did you mean 'people'?)",
     ]
-    assert told([], schemas=["publik", "crm"], tables=["nothing*"]) == [
+    assert reported([], schemas=["publik", "crm"], tables=["nothing*"]) == [
         "schemas: there is no table in a schema 'publik' (did you mean 'public'?)"
     ]
     assert caplog.messages == ["setting tables: 'nothing*' fits no table"]
@@ -49,10 +49,10 @@ def test_unknown_names_come_with_the_nearest_match(
 
 def test_schema_emptied_by_tables_is_no_wrong_name() -> None:
     """A schema of which the tables setting leaves nothing is not a wrong name."""
-    assert told(FOUND[:1], schemas=["public", "crm"], tables=["orders"]) == []
+    assert reported(FOUND[:1], schemas=["public", "crm"], tables=["orders"]) == []
 
 
-def test_all_wrong_names_of_a_config_are_told_at_once(sqlite: Any, spark: Any) -> None:
+def test_all_wrong_config_names_are_reported_at_once(sqlite: Any, spark: Any) -> None:
     del spark  # it runs already
     wrong = {
         "tables": ["ordres", "customers"],
@@ -83,22 +83,21 @@ def test_all_wrong_names_of_a_config_are_told_at_once(sqlite: Any, spark: Any) -
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_a_run_without_any_stream_is_an_error(
-    sqlite: Any, settings: Any, catalog: Any, why: str
-) -> None:
+def test_run_without_streams_is_refused(sqlite: Any, settings: Any, catalog: Any, why: str) -> None:
     tap, _ = sqlite(SCRIPT, **settings)
     with pytest.raises(ConfigurationError, match=f"TAP-021 .*{why}"):
         tap_of(tap.config, catalog=catalog).plans()
 
 
 @pytest.mark.usefixtures("spark")
-def test_an_empty_database_has_an_empty_catalog_and_no_run(sqlite: Any) -> None:
+def test_empty_database_has_empty_catalog(sqlite: Any) -> None:
+    """A run on a database without any readable table fails."""
     tap, _ = sqlite("")
     assert tap_of(tap.config).catalog_dict == {"streams": []}
     assert "this user can read no table" in run_tap(tap.config).failed()
 
 
-def test_a_pattern_of_stream_options_that_fits_no_stream_is_told(
+def test_unmatched_stream_options_pattern_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plans(table(columns=COLUMNS), stream_options={"nothing-*": {"where": "1=1"}})
@@ -163,10 +162,10 @@ def found_by(driver: Described, dialect: Any, bounds: Bounds) -> list[str]:
     return [each.qualified_name for each in tables_by_driver(driver, dialect, bounds)]
 
 
-def test_table_the_driver_does_not_describe_is_named(
+def test_table_undescribed_by_driver_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where the user named it that is an error."""
+    """It is only logged when discovered, but is an error when a setting lists it."""
     driver = Described({("S", "KNOWN"): ["ID"], ("S", "DARK"): []})
     assert found_by(driver, STANDARD, Bounds()) == ["S.KNOWN"]
     (line,) = caplog.messages
@@ -194,9 +193,7 @@ def test_table_the_driver_does_not_describe_is_named(
         ),
     ],
 )
-def test_only_the_databases_own_schemas_are_left_out(
-    name: str, kept: list[str], left_out: list[str]
-) -> None:
+def test_only_system_schemas_are_left_out(name: str, kept: list[str], left_out: list[str]) -> None:
     dialect = STANDARD if name == "standard" else known_dialects()[name]
     driver = Described({(schema, "T"): ["ID"] for schema in (*kept, *left_out)})
     assert found_by(driver, dialect, Bounds()) == [f"{schema}.T" for schema in kept]

@@ -64,14 +64,15 @@ def source(
     return Source(Pipe(tmp_path / "lake", tap.config), database, monkeypatch)
 
 
-def test_a_run_without_news_reads_no_row_and_starts_no_spark(source: Source) -> None:
+def test_run_without_changes_reads_no_row(source: Source) -> None:
+    """A run without changes starts no Spark session and keeps its state."""
     assert source.ids() == [1, 2, 3, 4]
     before = source.pipe.saved
     assert source.ids_without_reading() == source.ids_without_reading() == []
     assert source.pipe.saved == before
 
 
-def test_a_change_at_the_bookmark_is_sent_once(source: Source) -> None:
+def test_change_at_bookmark_is_sent_once(source: Source) -> None:
     source.ids()
     for change, sent in (
         (
@@ -90,12 +91,10 @@ def test_a_change_at_the_bookmark_is_sent_once(source: Source) -> None:
         assert source.ids_without_reading() == [], change
 
 
-def test_change_after_the_snapshot_is_sent_next(
+def test_change_after_snapshot_is_sent_next_run(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Committed after the rows at the upper bound were read, and before their checksum is asked
-    for.
-    """
+    """The row changes after the boundary rows are read and before their checksum is computed."""
 
     def sealed_late(*arguments: Any) -> Any:
         source.database.execute("update t set v = 'meanwhile' where id = 2")
@@ -108,10 +107,10 @@ def test_change_after_the_snapshot_is_sent_next(
     assert source.ids_without_reading() == []
 
 
-def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
+def test_lost_snapshot_connection_saves_no_checksum(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sealed_anew(bookmark: Any, extraction: Any, snapshots: Any) -> Any:
+    def sealed_again(bookmark: Any, extraction: Any, snapshots: Any) -> Any:
         source.database.execute(
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = "
             "'tap-spark-jdbc'"
@@ -120,7 +119,7 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
         return sealed(bookmark, extraction, snapshots)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jdbc_stream, "sealed", sealed_anew)
+        patch.setattr(jdbc_stream, "sealed", sealed_again)
         assert source.ids() == [1, 2, 3, 4]
     assert "checksum" not in source.boundary
     assert source.ids() == [2]
@@ -149,7 +148,7 @@ def test_new_columns_do_not_resend_bookmark_rows(source: Source) -> None:
     assert source.ids() == []
 
 
-def test_no_op_update_at_the_bookmark_sends_nothing(source: Source) -> None:
+def test_no_op_update_at_bookmark_sends_nothing(source: Source) -> None:
     """An update at the bookmark that changes nothing sends nothing."""
     source.ids()
     before = source.boundary
@@ -174,10 +173,8 @@ def test_large_bookmark_group_sends_only_changes(source: Source) -> None:
     assert source.ids() == []
 
 
-def test_identical_twins_at_the_bookmark_come_once_each(source: Source) -> None:
-    """Without a primary key, only its writer distinguishes the second of two equal rows from the
-    first.
-    """
+def test_identical_rows_at_bookmark_are_sent_once(source: Source) -> None:
+    """Without a primary key, equal rows differ only in the transaction of their insert."""
     source.database.execute("alter table t drop constraint t_pkey")
     source.ids()
     source.database.execute("insert into t select * from t where id in (1, 2)")
@@ -204,7 +201,8 @@ def test_equal_record_without_a_key_is_sent(
     assert sent() == []
 
 
-def test_by_fingerprints_other_columns_are_other_records(source: Source) -> None:
+def test_retyped_column_changes_fingerprints(source: Source) -> None:
+    """By fingerprints, rows whose record a type override changes are sent again."""
     source.pipe.config["stream_options"] = {STREAM: {"late_rows": "open"}}
     source.ids()
     source.pipe.config["stream_options"] = {
@@ -215,7 +213,7 @@ def test_by_fingerprints_other_columns_are_other_records(source: Source) -> None
     assert source.ids_without_reading() == []
 
 
-def test_a_state_without_a_checksum_is_as_good(source: Source) -> None:
+def test_state_without_checksum_is_valid(source: Source) -> None:
     source.ids()
     state = source.pipe.saved
     del state["bookmarks"][STREAM]["boundary"]["checksum"]

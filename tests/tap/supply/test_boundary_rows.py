@@ -72,7 +72,7 @@ OLDER = [
 
 
 @pytest.mark.parametrize(("values", "record"), RECORDS)
-def test_fingerprint_is_the_saved_one(
+def test_fingerprints_match_version_0_1_0(
     values: dict[str, tuple[pa.DataType, Any]], record: str
 ) -> None:
     schema = pa.schema({name: kind for name, (kind, _) in values.items()})
@@ -95,13 +95,13 @@ def test_row_is_known_by_either_spelling(
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_spelled_number_is_the_same_number(value: float) -> None:
+def test_respelled_number_keeps_its_value(value: float) -> None:
     text = _respelled(pa.array([value]).cast(pa.string())[0].as_py())
     assert (float(text), str(float(text))) == (value, str(value))
     assert "." in text
 
 
-def test_of_equal_rows_as_many_are_left_out_as_were_sent() -> None:
+def test_as_many_equal_rows_are_skipped_as_sent() -> None:
     rows = pa.RecordBatch.from_pylist([{"long": 1}, {"long": 1}, {"long": 2}, {"long": 1}])
     first = BoundaryRows(FOUND, Counter())
     first.unsent(rows.slice(0, 3), boundaries(RowBoundary.UPPER, 3))

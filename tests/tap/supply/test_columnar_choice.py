@@ -38,7 +38,7 @@ def test_rows_known_by_sums_of_buckets_are_sent_once(shop: Any, tmp_path: Path) 
     assert second.final["value"]["bookmarks"]["public-t"]["boundary"]["rows"] == 3000
 
 
-def test_a_value_that_arrow_can_t_cast_is_read_by_spark(
+def test_uncastable_value_is_read_by_spark(
     shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -87,7 +87,7 @@ def test_cluster_slices_need_no_session(
     assert sent_ids(first) + sent_ids(second) == Counter([*range(1, 52), *range(100, 171)])
 
 
-def test_it_is_the_reader_of_postgresql_s_batches(shop: Any, tmp_path: Path) -> None:
+def test_auto_reads_postgresql_batches_by_arrow(shop: Any, tmp_path: Path) -> None:
     database, _ = shop
     assert made_by(run(database, tmp_path, reader="auto").succeeded()) == {"arrow"}
     assert made_by(run(database, tmp_path, reader="jdbc").succeeded()) == {"jdbc"}
@@ -123,7 +123,7 @@ def test_unreadable_data_uses_jdbc_or_is_an_error(
     assert says in caplog.text
 
 
-def test_a_server_that_tells_no_snapshots_is_read_over_jdbc(
+def test_server_without_snapshots_is_read_over_jdbc(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     database, _ = shop

@@ -27,16 +27,16 @@ def nowhere(source: Any) -> str:
 
 
 def without_arrow() -> Any:
-    def told(*given: Any) -> None:
+    def reported(*given: Any) -> None:
         raise ModuleNotFoundError("No module named 'pyarrow'")
 
-    return told
+    return reported
 
 
-def test_a_driver_that_miscounts_its_connections_ends_no_run(
+def test_driver_connection_miscount_is_ignored(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts without a lock, and complains when a connection whose rows were read is closed."""
+    """The driver counts without a lock and may raise on close after all rows were read."""
     database, _ = shop
     closed: list[bool] = []
 
@@ -65,7 +65,7 @@ def test_a_driver_that_miscounts_its_connections_ends_no_run(
     ],
     ids=["no connection", "no Arrow"],
 )
-def test_workers_that_can_t_reach_the_database_leave_it_to_jdbc(
+def test_failing_workers_fall_back_to_jdbc(
     shop: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -75,6 +75,7 @@ def test_workers_that_can_t_reach_the_database_leave_it_to_jdbc(
     instead: Any,
     says: str,
 ) -> None:
+    """Workers without a connection to the database or without pyarrow leave reading to JDBC."""
     database, _ = shop
     monkeypatch.setattr(module, part, instead)
     sent = run(database, tmp_path, reader="auto", slice_rows=20).succeeded()
@@ -118,7 +119,7 @@ def test_killed_worker_is_replaced(
         (OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
     ],
 )
-def test_a_place_that_can_t_be_written_to_is_one_line(
+def test_unwritable_batch_location_is_one_line_error(
     shop: Any,
     place: None,
     tmp_path: Path,
@@ -133,10 +134,10 @@ def test_a_place_that_can_t_be_written_to_is_one_line(
         raise OSError(number, text)
 
     monkeypatch.setattr(batch_files, "_opened", opened)
-    told = run(database, tmp_path).failed()
-    assert says in told
-    assert f"{tmp_path}/batches" in told
-    assert "Traceback" not in told
+    reported = run(database, tmp_path).failed()
+    assert says in reported
+    assert f"{tmp_path}/batches" in reported
+    assert "Traceback" not in reported
 
 
 def test_connection_broken_between_batches_is_retried(
@@ -198,7 +199,7 @@ def test_brief_outage_does_not_switch_to_jdbc(
     assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
 
 
-def test_a_statement_that_takes_too_long_says_what_to_set(shop: Any, tmp_path: Path) -> None:
+def test_slow_columnar_statement_names_remedy(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
     connection.execute(
         "create function slow(id int) returns int language plpgsql volatile as "
@@ -206,6 +207,6 @@ def test_a_statement_that_takes_too_long_says_what_to_set(shop: Any, tmp_path: P
         "create view held as select slow(id) as id from t"
     )
     connection.execute(f"alter database {database.name} set statement_timeout = 1500")
-    told = run(database, tmp_path, tables=["held"]).failed()
-    assert "canceling statement due to statement timeout" in told
-    assert "give the statement more time" in told
+    reported = run(database, tmp_path, tables=["held"]).failed()
+    assert "canceling statement due to statement timeout" in reported
+    assert "give the statement more time" in reported

@@ -49,7 +49,7 @@ def test_reader_change_at_bookmark_loses_nothing(
 
 
 @pytest.mark.usefixtures("tasks")
-def test_a_table_is_read_whole_by_slices_and_the_jvm_sees_no_row(shop: Any, tmp_path: Path) -> None:
+def test_table_slices_bypass_jvm(shop: Any, tmp_path: Path) -> None:
     database, _ = shop
     sent = run(database, tmp_path, slice_rows=20).succeeded()
     assert sent_ids(sent) == Counter(range(1, 52))
@@ -58,9 +58,10 @@ def test_a_table_is_read_whole_by_slices_and_the_jvm_sees_no_row(shop: Any, tmp_
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_table_without_key_is_cut_by_its_pages_in_one_snapshot(
+def test_keyless_table_is_cut_by_pages(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
+    """All page ranges of a table are read in one snapshot."""
     database, connection = shop
     monkeypatch.setattr(stream_output, "FEW_PAGES", 2)
     monkeypatch.setattr(stream_output, "MOST_PAGES", 4)
@@ -141,14 +142,14 @@ def test_slices_are_even_despite_an_old_estimate(
         ("numeric(10,2)", "-99999999.99", "99999999.99", ["NaN"]),
     ],
 )
-def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
+def test_both_readers_refuse_unstorable_value_alike(
     shop: Any, tmp_path: Path, kind: str, least: str, most: str, beyond: list[str]
 ) -> None:
     database, connection = shop
     connection.execute(f"alter table t add odd {kind} default '{least}'")
     connection.execute("update t set odd = %s where id > 20", [most])
     assert made_by(run(database, tmp_path, tables=["t"]).succeeded()) == {"arrow"}
-    told = dict[tuple[str, str], str]()
+    reported = dict[tuple[str, str], str]()
     for value in beyond:
         connection.execute("update t set odd = %s where id = 7", [value])
         # By JDBC each value costs four times as much, and all have one line there.
@@ -156,8 +157,8 @@ def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
             said = run(database, tmp_path, tables=["t"], reader=reader).failed()
             assert f"column odd ({kind}) holds a value that is not a valid " in said
             assert f"set its type_overrides to text: {value.split(' ')[0].split('+')[0]}" in said
-            told[value, reader] = said.replace(value, "{}")
-    assert len(set(told.values())) == 1, told
+            reported[value, reader] = said.replace(value, "{}")
+    assert len(set(reported.values())) == 1, reported
 
 
 def test_boundary_rows_are_read_only_where_possible(

@@ -134,7 +134,7 @@ def test_auto_takes_it_where_there_are_rows_enough(
     assert caplog.text.count(f"stream {shop.name}-t: read by connectorx") == 1
 
 
-def test_without_the_library_rows_are_read_over_jdbc(
+def test_missing_connectorx_uses_jdbc(
     shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = stream_reading.find_spec
@@ -176,9 +176,10 @@ def test_jdbc_only_connection_is_left_to_jdbc(mariadb: Any, parameters: str, say
         login_of(source_of(config))
 
 
-def test_what_it_can_t_do_is_said_in_the_log_and_read_over_jdbc(
+def test_unsupported_url_option_uses_jdbc(
     shop: MariaDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The log names the option that only the JDBC driver supports."""
     caplog.set_level("INFO")
     url = f"{shop.jdbc_url}?socketTimeout=600000"
     assert len(records(run(shop, reader="auto", jdbc_url=url).succeeded())) == 51
@@ -194,7 +195,7 @@ def test_what_it_can_t_do_is_said_in_the_log_and_read_over_jdbc(
         ("jdbc:mariadb://127.0.0.1/a-b?sslMode=disable&user=me", ("127.0.0.1", 3306, "a-b")),
     ],
 )
-def test_a_url_leads_where_jdbc_connects(url: str, place: tuple[str, int, str]) -> None:
+def test_url_is_resolved_as_by_jdbc(url: str, place: tuple[str, int, str]) -> None:
     found = login_of(source_of({"jdbc_url": url, "user": "me", "password": "p"}))
     assert (found.host, found.port, found.database) == place
     assert found.isolation == "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -214,7 +215,8 @@ def test_any_password_logs_in(shop: MariaDatabase, mariadb: Any, only_here: None
     assert len(records(run(shop, user="odd user", password=password).succeeded())) == 51
 
 
-def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatabase) -> None:
+def test_refused_login_shows_no_password(shop: MariaDatabase) -> None:
+    """A refused login is reported at once, before any row is read."""
     with (
         pytest.raises(SupplyError, match="Access denied") as caught,
         rows_of(query(shop, "select 1", password="x!")),
@@ -224,10 +226,8 @@ def test_a_refused_login_is_known_at_once_and_shows_no_password(shop: MariaDatab
     assert "x!" not in repr(query(shop, "select 1", password="x!"))
 
 
-def test_a_refused_client_that_takes_its_leave_has_not_logged_in() -> None:
-    """The refusal is the error then, too, and not that the library has waited for a connection in
-    vain.
-    """
+def test_refused_login_is_reported_after_disconnect() -> None:
+    """The error is the refusal, not a timeout while waiting for a connection."""
     near, far = socket.socketpair()
     waits = [sys.executable, "-c", "input()"]
     with (
@@ -268,7 +268,7 @@ def rows_of(asked: RowQuery) -> Iterator[Iterator[Any]]:
         list(batches)
 
 
-def test_an_unreachable_server_is_read_over_jdbc_from_then_on(
+def test_unreachable_server_switches_run_to_jdbc(
     shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(login: MariaDbLogin) -> socket.socket:
@@ -282,10 +282,8 @@ def test_an_unreachable_server_is_read_over_jdbc_from_then_on(
 
 
 @pytest.mark.parametrize("kill", ["kill connection", "kill query"])
-def test_rows_that_end_too_soon_are_an_error_and_never_the_end(
-    shop: MariaDatabase, kill: str
-) -> None:
-    """The library's stream ends where its thread does."""
+def test_truncated_row_stream_is_error(shop: MariaDatabase, kill: str) -> None:
+    """A killed query or connection must not look like the regular end of the rows."""
     asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_10000000")
     with pytest.raises(SupplyError) as caught, connectorx_rows.rows(asked) as batches:
         next(batches)
@@ -304,7 +302,7 @@ def test_rows_that_end_too_soon_are_an_error_and_never_the_end(
     assert caught.value.lost == (kill == "kill connection")
 
 
-def test_a_lost_connection_is_tried_again(
+def test_lost_connection_is_retried(
     shop: MariaDatabase, only_here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuts = iter([True])
@@ -330,9 +328,7 @@ def test_a_lost_connection_is_tried_again(
     assert sent.values(f"{shop.name}-t", "id") == Counter(range(1, 52))
 
 
-def test_a_panic_of_the_library_is_one_line_without_a_trace(
-    shop: MariaDatabase, capfd: Any
-) -> None:
+def test_library_panic_is_one_line_without_trace(shop: MariaDatabase, capfd: Any) -> None:
     asked = query(
         shop,
         "select cast(9 as decimal(65, 0)) * 1e0 as a, cast(repeat('9', 60) as decimal(65, 0)) as b",
@@ -345,7 +341,7 @@ def test_a_panic_of_the_library_is_one_line_without_a_trace(
     assert capfd.readouterr().err == ""
 
 
-def test_a_slice_on_which_it_panics_is_read_over_jdbc(
+def test_panicking_slice_is_read_over_jdbc(
     shop: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def panics(*given: Any) -> Any:
@@ -366,13 +362,8 @@ def test_a_slice_on_which_it_panics_is_read_over_jdbc(
         ("datetime", "0000-01-01"),
     ],
 )
-def test_a_moment_that_no_calendar_has_is_refused(
-    shop: MariaDatabase, native_type: str, value: str
-) -> None:
-    """The library panics on it, or its year is out of range.
-
-    JDBC's error names column and value.
-    """
+def test_impossible_date_is_refused(shop: MariaDatabase, native_type: str, value: str) -> None:
+    """The library panics on it; the error from JDBC names column and value."""
     execute(
         shop,
         "set sql_mode = 'ALLOW_INVALID_DATES'",
@@ -398,7 +389,7 @@ def test_late_panic_shows_no_masked_value(shop: MariaDatabase, masks: dict[str, 
     assert "set reader to jdbc" in said
 
 
-def test_what_is_not_taken_is_not_read_on(shop: MariaDatabase) -> None:
+def test_unconsumed_rows_are_not_read_ahead(shop: MariaDatabase) -> None:
     """Memory stays flat: the library alone would queue the whole table."""
     asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_300000", 1000)
     with connectorx_rows.rows(asked) as batches:
@@ -423,10 +414,10 @@ HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
 @example(HARD, COMMENTS[0])
 @example(HARD, COMMENTS[1])
 @example(HARD, COMMENTS[2])
-def test_literals_and_comments_mean_what_they_mean_to_the_server(
+def test_literals_and_comments_stay_unchanged(
     shop: MariaDatabase, texts: list[str], comment: str
 ) -> None:
-    """The library looks for parameters like `:name` in a statement."""
+    """The library must not take `:name` in a literal or comment for a parameter."""
     parts = [f"{text_literal(each)} as c{place}" for place, each in enumerate(texts)]
     sql = f"select {', '.join(parts)}{comment}"
     asked = query(shop, sql)
@@ -445,7 +436,7 @@ def text_literal(text: str) -> str:
 
 
 @pytest.mark.parametrize("when", ["silent", "reading"])
-def test_a_signal_ends_a_run_whose_server_says_nothing(
+def test_signal_ends_run_despite_silent_server(
     shop: MariaDatabase, tmp_path: Path, when: str
 ) -> None:
     execute(
@@ -524,10 +515,8 @@ def test_late_process_death_blames_no_value(shop: MariaDatabase, tmp_path: Path)
     assert "type_overrides" not in errors
 
 
-def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While ConnectorX reads, too: where no row comes any more, the server is asked, and the run
-    ends if it is gone.
-    """
+def test_silent_server_fails_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no rows arrive, the server is probed, and the run fails if it does not answer."""
     execute(
         shop,
         "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from "
@@ -566,7 +555,8 @@ def test_a_silent_server_ends_the_run(shop: MariaDatabase, monkeypatch: pytest.M
     assert isinstance(found[0], ConnectionLostError)
 
 
-def test_the_kernel_looks_at_its_connection(shop: MariaDatabase) -> None:
+def test_connection_sets_socket_options(shop: MariaDatabase) -> None:
+    """The kernel itself detects a dead connection."""
     with connectorx_rows._connected(query(shop, "").login) as opened:
         for level, option, value in open_connections.SOCKET_OPTIONS:
             assert opened.getsockopt(level, option) == value
@@ -597,7 +587,7 @@ def wait_for_query(database: MariaDatabase, table: str) -> None:
         )
 
 
-def test_rows_too_wide_for_a_batch_are_left_to_jdbc(
+def test_too_wide_rows_are_left_to_jdbc(
     shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connectorx_rows, "MOST_BYTES", 1 << 16)

@@ -115,12 +115,10 @@ def expected() -> list[JSON]:
     ],
     indirect=["place"],
 )
-def test_texts_are_the_same_in_any_encoding(
+def test_strings_do_not_depend_on_encoding(
     place: Any, tmp_path: Path, reader: str, kind: str
 ) -> None:
-    """Values, conditions, keys in slices and names of columns are the same, whatever sets another
-    encoding.
-    """
+    """Covers values, conditions, slice keys and column names under each encoding setting."""
     settings: JSON = {"tables": ["t"], "reader": reader, "slice_rows": 20}
     if kind == "batches":
         settings["batch_config"] = batch_config(tmp_path)
@@ -136,12 +134,10 @@ def test_texts_are_the_same_in_any_encoding(
         assert "jdbc" not in made_by(cafes)
 
 
-def test_the_environment_of_libpq_changes_nothing(
+def test_libpq_environment_has_no_effect(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection is made of the settings alone: not of what libpq's variables say of place, login
-    or session.
-    """
+    """A connection is made from the settings alone, not from libpq's variables."""
     database = encoded(postgresql, "UTF8").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
@@ -161,12 +157,10 @@ def test_the_environment_of_libpq_changes_nothing(
     assert "jdbc" not in made_by(sent)
 
 
-def test_changes_from_the_log_are_utf_8_in_any_encoding(
+def test_log_changes_are_utf8_in_any_encoding(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes of a database in LATIN1, and of one whose database sets LATIN1, are read as they
-    are.
-    """
+    """Neither PGCLIENTENCODING nor the database's client_encoding alters the values."""
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     with piped(
         postgresql, tmp_path, 'create table t (id int primary key, "né" text, mood text[])'
@@ -183,12 +177,8 @@ def test_changes_from_the_log_are_utf_8_in_any_encoding(
 
 
 @pytest.mark.parametrize("kind", ["lines", "batches", "json"])
-def test_bytes_that_are_no_text_are_never_written(
-    postgresql: PostgreSQL, tmp_path: Path, kind: str
-) -> None:
-    """A text that is not UTF-8 is an error that names stream, column and what to do, and no file or
-    line has it.
-    """
+def test_invalid_utf8_is_never_written(postgresql: PostgreSQL, tmp_path: Path, kind: str) -> None:
+    """The error names stream, column and remedy; no file or line holds the bytes."""
     database = encoded(postgresql, "SQL_ASCII").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
@@ -209,9 +199,7 @@ def test_bytes_that_are_no_text_are_never_written(
     assert record["name"] in (b"a\xffb", "Yf9i")
 
 
-def test_bytes_in_the_log_that_are_no_text_are_never_written(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_invalid_utf8_in_log_is_never_written(postgresql: PostgreSQL, tmp_path: Path) -> None:
     """A change whose text is not UTF-8 is an error that names stream and column."""
     with piped(
         encoded(postgresql, "SQL_ASCII"), tmp_path, "create table t (id int primary key, name text)"
@@ -225,10 +213,10 @@ def test_bytes_in_the_log_that_are_no_text_are_never_written(
         assert "stream public-t: column name holds bytes in the log that are not UTF-8" in why
 
 
-def test_the_columnar_driver_s_bytes_are_checked(
+def test_columnar_driver_bytes_are_checked(
     postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Should the driver bring other bytes than UTF-8, the slice is read over JDBC."""
+    """If the driver returns bytes other than UTF-8, the slice is read over JDBC."""
     database = encoded(postgresql, "LATIN1").new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table t (id int primary key, name text, words text[])")

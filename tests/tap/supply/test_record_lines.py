@@ -81,7 +81,7 @@ FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"n
 @given(rows=ROWS)
 @example(rows=RIMS)
 @settings(max_examples=60)
-def test_a_line_holds_the_values_of_its_row(rows: list[dict[str, Any]]) -> None:
+def test_line_holds_values_of_its_row(rows: list[dict[str, Any]]) -> None:
     read = pa.RecordBatch.from_pylist(rows, SCHEMA)
     lines = rendered(read, "<", ">").to_pylist()
     for line, row in zip(lines, read.to_pylist(), strict=True):
@@ -117,7 +117,7 @@ def parsed(value: Any, kind: pa.DataType) -> str:
     return repr(int(value)) if pa.types.is_integer(kind) else repr(value)
 
 
-def test_lines_are_those_of_the_rows_that_were_not_sent(tmp_path: Path) -> None:
+def test_lines_hold_only_unsent_rows(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_pydict(
         {"id": [1, 2, 3, 4, 5], "price": [1e10, 2e10, 3e10, 4e10, None]}
     )
@@ -134,7 +134,7 @@ def test_lines_are_those_of_the_rows_that_were_not_sent(tmp_path: Path) -> None:
     assert boundary_rows.at_upper == [fingerprint(b'{"id":3,"price":3.0E10}')]
 
 
-def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:
+def test_file_without_rows_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     with RecordLines(lambda: path.open("wb"), FRAME, lambda rows, *_: rows) as lines:
         assert lines.close() == 0

@@ -112,7 +112,7 @@ def test_broken_slice_is_read_again_without_repeats(
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_server_restart_fails_only_that_stream(spark: SparkSession, reader: str) -> None:
+def test_server_restart_fails_only_current_stream(spark: SparkSession, reader: str) -> None:
     """A server that restarts during a stream fails only that stream, in one line."""
     # Not in a folder of pytest's: the server's account can't enter those.
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, ExitStack() as stack:
@@ -166,7 +166,7 @@ def test_persistent_breaks_fail_with_growing_pauses() -> None:
     assert len(attempts) == len(pauses) + 1
 
 
-def test_what_the_database_refuses_is_not_asked_again() -> None:
+def test_refused_statement_is_not_retried() -> None:
     attempts = []
 
     def fail() -> None:
@@ -179,7 +179,7 @@ def test_what_the_database_refuses_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_a_statement_time_out_is_one_line_with_a_way_out(
+def test_statement_timeout_is_one_line_with_remedy(
     spark: SparkSession, postgresql: Any, reader: str
 ) -> None:
     database = postgresql.new_database()

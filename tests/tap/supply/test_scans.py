@@ -58,7 +58,7 @@ def test_pieces_end_with_lines_and_hold_all_of_them(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_the_job_waits_for_who_reads_and_ends_where_nobody_does(tmp_path: Path) -> None:
+def test_job_waits_for_reader_and_ends_without_one(tmp_path: Path) -> None:
     ended = threading.Event()
     written = []
 
@@ -82,7 +82,7 @@ def test_the_job_waits_for_who_reads_and_ends_where_nobody_does(tmp_path: Path) 
     assert not (tmp_path / "s").exists()
 
 
-def test_what_a_job_fails_with_is_raised_behind_what_it_wrote(tmp_path: Path) -> None:
+def test_job_error_is_raised_after_its_output(tmp_path: Path) -> None:
     def job(file: LinePieces) -> None:
         file.write(memoryview(b"a\n"))
         raise ValueError("it broke")
@@ -110,9 +110,10 @@ def most_spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("key", ["", "k"])
-def test_a_table_that_can_not_be_cut_is_never_whole_on_the_disk(
+def test_uncuttable_table_is_spooled_in_pieces(
     spark: SparkSession, sqlite: Any, most_spooled: list[int], key: str
 ) -> None:
+    """A table that can't be cut is never whole on the disk."""
     tap, connection = sqlite("create table t (k integer, body text)")
     connection.execute("begin")
     connection.executemany("insert into t values (?, ?)", [(n, "ü" * 100) for n in range(ROWS)])
@@ -130,7 +131,7 @@ def test_a_table_that_can_not_be_cut_is_never_whole_on_the_disk(
         assert not again.values("t", "k")
 
 
-def test_a_scan_that_fails_behind_its_first_piece_ends_the_run(
+def test_scan_failing_after_first_piece_ends_run(
     spark: SparkSession, sqlite: Any, most_spooled: list[int]
 ) -> None:
     tap, connection = sqlite("create table t (k integer, body text)")

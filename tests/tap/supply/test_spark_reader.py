@@ -82,7 +82,7 @@ def test_pieces_of_two_readings_are_not_mixed(
     assert isinstance(run_tap(source).error, DisturbedError)
 
 
-def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pandas_error_names_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_settings, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"RUN-006 .*tap-spark-jdbc"):
         check_pandas("tap-spark-jdbc", "reading")

@@ -63,7 +63,7 @@ def test_first_slices_are_small_for_wide_first_rows() -> None:
     assert (wide.rows(), wide.fetch_size(), wide.wide) == (1, 1, True)
 
 
-def test_too_wide_a_round_trip_makes_all_later_ones_smaller() -> None:
+def test_wide_round_trip_shrinks_later_ones() -> None:
     looked_at = SliceSize(None, None, look=lambda: 1.0)
     assert looked_at.rows() == FIRST_SLICE_ROWS
     looked_at.fetch_fewer(looked_at.fetch_size())
@@ -138,7 +138,7 @@ def test_rows_widening_mid_table_are_fetched_by_bytes(
         assert fetched == [SCAN_FETCHED]
 
 
-def test_a_fetch_size_of_the_users_own_is_kept(
+def test_user_fetch_size_is_kept(
     spark: SparkSession, postgresql: Any, monkeypatch: pytest.MonkeyPatch, fetched: list[int]
 ) -> None:
     database = postgresql.new_database()
@@ -170,7 +170,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
-def test_the_first_slices_of_wide_rows_are_small(
+def test_first_slices_of_wide_rows_are_small(
     spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     database = request.getfixturevalue(kind).new_database()
@@ -195,7 +195,7 @@ def test_the_first_slices_of_wide_rows_are_small(
 
 
 @pytest.mark.parametrize("body", ["text", "blob"])
-def test_the_first_slices_of_wide_rows_of_sqlite_are_small(
+def test_first_sqlite_slices_of_wide_rows_are_small(
     spark: SparkSession, sqlite: Any, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
     tap, connection = sqlite(f"create table t (id integer primary key, body {body})")
@@ -234,7 +234,7 @@ def test_512_mb_heap_takes_very_wide_rows(postgres: Any) -> None:
     assert tap.run().succeeded().output.count(b'{"type":"RECORD"') == 20_253
 
 
-def test_batches_of_rows_of_50_mb_pass_a_heap_of_512_mb(postgres: Any) -> None:
+def test_batches_of_50_mb_rows_fit_512_mb_heap(postgres: Any) -> None:
     tap, _ = postgres(
         "create table t (id int primary key, body text);"
         "insert into t select n, repeat('y', 50000000) from generate_series(1, 3) n"
@@ -245,9 +245,10 @@ def test_batches_of_rows_of_50_mb_pass_a_heap_of_512_mb(postgres: Any) -> None:
     assert sum(file["rows"] for each in sent for file in each["files"]) == 3
 
 
-def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
+def test_wide_column_has_no_statistics_or_dictionary(
     spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A batch holds a wide value no more often than necessary."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute('create table t (id int primary key, "Body" text)')
@@ -268,13 +269,14 @@ def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
     assert "RLE_DICTIONARY" not in body.encodings
 
 
-def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:
+def test_out_of_memory_error_names_settings(postgres: Any) -> None:
+    """The error names the settings that make a run take less memory."""
     tap, _ = postgres(
         "create table t (id int, body text); insert into t values (1, repeat('y', 200000000))"
     )
     tap.config |= {"reader": "jdbc"}
     tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
-    told = tap.run().failed()
+    reported = tap.run().failed()
     assert all(
-        name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")
-    ), told
+        name in reported for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")
+    ), reported

@@ -30,9 +30,7 @@ def number(text: str, start: int, digits: int) -> int:
 
 
 @pytest.mark.parametrize("keys", [("id",), ()])
-def test_the_sums_of_postgresql_are_those_of_the_texts(
-    postgresql: Any, keys: tuple[str, ...]
-) -> None:
+def test_postgresql_sums_match_python_sums(postgresql: Any, keys: tuple[str, ...]) -> None:
     dialect = known_dialects()["postgresql"]
     columns = tuple(dialect.column(name, kind, nullable=True) for name, kind in TYPES.items())
     sql = StreamSql(

@@ -55,9 +55,10 @@ def test_writers_before_publication_are_awaited(
         assert records(committed(pipe)) == [{"id": 3}]
 
 
-def test_a_bookmark_that_a_person_wrote_keeps_the_log(
+def test_handwritten_bookmark_retains_log(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """A bookmark written by hand holds the slot back until its stream is read."""
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
         pipe,
         connection,
@@ -100,10 +101,10 @@ def test_a_bookmark_that_a_person_wrote_keeps_the_log(
         (f"create publication {PUBLICATION} for table orders, items", "drop table orders", False),
     ],
 )
-def test_table_that_left_the_publication_is_refused(
+def test_table_removed_from_publication_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, made: str, out: str, back: bool
 ) -> None:
-    """A table that was out of the publication is refused, however it had been included."""
+    """It is refused even if it has been added again, because changes were missed."""
     script = (
         f"{TABLE} create table items (id int primary key); {made} with "
         "(publish_via_partition_root = true)"
@@ -121,10 +122,10 @@ def test_table_that_left_the_publication_is_refused(
         assert set(records(pipe.run(full=True))[0].values()) >= {"missed"}
 
 
-def test_publication_newer_than_the_slot_is_refused(
+def test_publication_newer_than_slot_is_refused(
     spark: object, older_postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """The server can't read what was logged before."""
+    """The server can't decode changes logged before the publication existed."""
     with piped(older_postgresql, tmp_path, TABLE) as (pipe, connection):
         committed(pipe)
         connection.execute(f"drop publication {PUBLICATION}")
@@ -162,7 +163,7 @@ def test_other_timeline_needs_a_complete_slot(
         assert committed(pipe).ids("public-orders") == {9: 1}
 
 
-def test_a_bookmark_that_does_not_say_what_it_is_of_goes_on(
+def test_bookmark_without_timeline_or_key_continues(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
@@ -178,10 +179,10 @@ def test_a_bookmark_that_does_not_say_what_it_is_of_goes_on(
         assert "not in publication the tap's any more" in refused(pipe)
 
 
-def test_key_that_differs_from_the_log_is_refused(
+def test_key_different_from_log_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """Rows that the log names by another key are refused, whatever wrote the bookmark."""
+    """Older rows in the log are identified by another key, so only a full run helps."""
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         del state["bookmarks"]["public-orders"]["key"]

@@ -35,7 +35,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("seed", "budget"), [(1, None), (2, 12)])
-def test_the_lake_is_the_source_and_holds_each_change_once(
+def test_lake_equals_source_with_each_change_once(
     spark: object,
     postgresql: PostgreSQL,
     tmp_path: Path,
@@ -78,7 +78,7 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
 
 
 @pytest.mark.parametrize("death", range(1, 5))
-def test_a_first_run_that_died_goes_on_in_table_and_log(
+def test_dead_first_run_resumes_in_table_and_log(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, death: int
 ) -> None:
     """Whatever changed in between, what a table had when it was read does not come again from the

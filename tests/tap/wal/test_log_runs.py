@@ -60,7 +60,7 @@ def test_changes_arrive_in_order(spark: object, postgresql: PostgreSQL, tmp_path
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "SCHEMA", "STATE"]
 
 
-def test_idle_run_queries_the_log_once(
+def test_idle_run_queries_log_once(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle run queries the log once and loads nothing to read it."""
@@ -89,11 +89,11 @@ def test_idle_run_queries_the_log_once(
         "import sys, tap_spark_jdbc.wal.log_run; print({'pyarrow', 'numpy', 'pandas'} & "
         "set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
-    assert told.stdout == b"set()\n"
+    reported = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
+    assert reported.stdout == b"set()\n"
 
 
-def test_the_slot_moves_only_to_what_was_committed_before(
+def test_slot_advances_only_to_committed_position(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
@@ -117,7 +117,7 @@ def test_the_slot_moves_only_to_what_was_committed_before(
         ]
 
 
-def test_a_database_that_is_idle_keeps_no_log_of_others(
+def test_idle_stream_retains_no_log_of_others(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     script = TABLE + "create table other (id int)"
@@ -135,7 +135,7 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("select pg_drop_replication_slot(current_database())", "is gone"),
         (
@@ -162,8 +162,8 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(
         ("alter publication \"the tap's\" set (publish = 'insert')", "TAP-058"),
     ],
 )
-def test_a_gap_is_refused_with_what_to_do(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path, change: str, told: str
+def test_log_gap_is_refused_with_remedy(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, change: str, reported: str
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         committed(pipe)
@@ -171,7 +171,7 @@ def test_a_gap_is_refused_with_what_to_do(
             if statement.strip():
                 connection.execute(statement)
         line = refused(pipe)
-        assert told in line
+        assert reported in line
         assert "--full" in line or "ALTER" in line
 
 
@@ -195,7 +195,7 @@ def test_table_without_identity_is_refused(
         assert not connection.execute("select * from pg_publication").fetchall()
 
 
-def test_what_a_transaction_had_open_at_the_first_run_comes_once(
+def test_open_transaction_at_first_run_arrives_once(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
@@ -218,10 +218,10 @@ def test_what_a_transaction_had_open_at_the_first_run_comes_once(
         assert (after.ids("public-items"), after.ids("public-orders")) == ({2: 1}, {8: 1})
 
 
-def test_a_slot_that_is_still_being_made_is_waited_for(
+def test_run_waits_for_slot_in_creation(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tap that was killed leaves a session that continues with what it was asked."""
+    """A killed tap may leave a server session that is still creating the slot."""
     script = (
         TABLE
         + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = '
@@ -251,7 +251,7 @@ def test_a_slot_that_is_still_being_made_is_waited_for(
             assert waited
 
 
-def test_truncate_and_new_columns_come_where_they_happened(
+def test_truncate_and_new_columns_arrive_in_order(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
@@ -282,7 +282,7 @@ def test_truncate_and_new_columns_come_where_they_happened(
         assert activated in pipe.resumed(dead.until(1)).messages
 
 
-def test_a_stream_turns_to_the_log_and_back(
+def test_stream_switches_to_log_and_back(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
@@ -313,10 +313,10 @@ def test_a_stream_turns_to_the_log_and_back(
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_single_stream_run_keeps_the_log_of_others(
+def test_single_stream_run_keeps_log_of_others(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, full: bool
 ) -> None:
-    """A run of one stream leaves the log of the others where it is."""
+    """Log positions of the other streams are not advanced."""
     with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (
         pipe,
         connection,

@@ -13,7 +13,7 @@ from servers.postgresql import PostgreSQL
 from tap.wal.piped import TABLE, committed, piped, records, refused
 
 
-def test_columns_and_rows_that_are_not_published_stay_out(
+def test_unpublished_columns_and_rows_stay_out(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     script = """
@@ -30,9 +30,10 @@ def test_columns_and_rows_that_are_not_published_stay_out(
         assert records(committed(pipe)) == [{"id": 2, "note": "c"}, {"id": 1, "deleted": True}]
 
 
-def test_old_rows_in_full_fill_what_is_not_repeated(
+def test_full_identity_fills_unrepeated_values(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
+    """With replica identity full, the old row supplies large values that did not change."""
     with piped(postgresql, tmp_path, TABLE + "alter table orders replica identity full") as (
         pipe,
         connection,
@@ -66,7 +67,7 @@ VALUES = {
 }  # fmt: skip
 
 
-def test_values_from_the_log_are_those_that_the_readers_give(
+def test_log_values_equal_reader_values(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(VALUES))
@@ -97,7 +98,7 @@ def test_values_from_the_log_are_those_that_the_readers_give(
         ("timestamptz[]", "'{infinity}'"),
     ],
 )
-def test_a_value_that_the_lake_can_t_hold_is_refused(
+def test_unstorable_log_value_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, kind: str, value: str
 ) -> None:
     with piped(postgresql, tmp_path, f"create table orders (id int primary key, odd {kind})") as (

@@ -38,7 +38,7 @@ def hashed(text: str) -> str:
     return hmac.digest(b"salt", text.encode(), "sha256").hex()
 
 
-def test_no_change_of_the_log_shows_what_is_masked(
+def test_logged_changes_show_no_masked_value(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with filled(postgresql, TABLE) as (database, connection):

@@ -40,7 +40,7 @@ def values(native_type: str, kind: Kind | None, arrow: pa.DataType) -> LogValues
         ("text", "hash", pa.string(), hmac.digest(b"k", b"planted", "sha256").hex()),
     ],
 )
-def test_what_needs_no_server_is_made_here(
+def test_server_independent_masks_are_made_locally(
     native_type: str, kind: Kind, arrow: pa.DataType, made: str | None
 ) -> None:
     found = values(native_type, kind, arrow).of({"c": pa.array(["planted", None])})["c"]
@@ -48,7 +48,7 @@ def test_what_needs_no_server_is_made_here(
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("hash", False), ("last4", False), (None, True)])
-def test_the_servers_words_are_shown_only_without_masks(
+def test_server_message_is_shown_only_without_masks(
     kind: Kind | None, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Outcome(state="22P02", refused="invalid input syntax for type money: planted")

@@ -11,12 +11,12 @@ from tap_spark_jdbc.wal.change_log import LogBookmark, Moment, bookmarks_of, lsn
 @pytest.mark.parametrize(
     ("text", "lsn"), [("0/0", 0), ("0/16B3748", 0x16B3748), ("A1/FF000000", 0xA1FF000000)]
 )
-def test_a_place_is_written_as_the_server_writes_it(text: str, lsn: int) -> None:
+def test_position_is_written_as_by_server(text: str, lsn: int) -> None:
     assert (lsn_of(text), lsn_text(lsn)) == (lsn, text)
 
 
 @pytest.mark.parametrize("text", ["", "16B3748", "0/", "0/16B3748 ", "x/1"])
-def test_anything_else_is_no_place(text: str) -> None:
+def test_malformed_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a position"):
         lsn_of(text)
 
@@ -36,7 +36,7 @@ def test_snapshot_shows_only_ended_transactions() -> None:
 
 
 @pytest.mark.parametrize("cycle", [1, 3])
-def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
+def test_wrapped_transaction_ids_stay_distinct(cycle: int) -> None:
     """The log has the lower 32 bits of a transaction's number, the snapshot all of it."""
     start = cycle * 2**32
     moment = Moment(f"{start - 2}:{start + 2}:{start - 1}", 0)
@@ -55,13 +55,13 @@ def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
         ),
     ],
 )
-def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:
+def test_bookmark_is_read_back_unchanged(bookmark: LogBookmark) -> None:
     entry = bookmark.to_json()
     assert entry["replication_method"] == "LOG_BASED"
     assert LogBookmark.from_json("orders", entry) == bookmark
 
 
-def test_a_bookmark_of_another_method_is_none_of_the_log() -> None:
+def test_bookmark_of_other_method_is_ignored() -> None:
     assert (
         LogBookmark.from_json("orders", {"replication_key": "id", "replication_key_value": 3})
         is None
@@ -73,7 +73,7 @@ def test_a_bookmark_of_another_method_is_none_of_the_log() -> None:
     "spoilt",
     [{"lsn": "x"}, {"snapshot": "1:2"}, {"snapshot": "1:2:", "snapshot_lsn": 3}, {"partitions": 3}],
 )
-def test_a_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> None:
+def test_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> None:
     with pytest.raises(StateError, match=r"TAP-053 .*orders"):
         LogBookmark.from_json("orders", {**LogBookmark(5).to_json(), **spoilt})
 

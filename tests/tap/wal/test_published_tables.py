@@ -22,7 +22,7 @@ create table high partition of orders for values from (100) to (200);
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "told"),
+    ("script", "code", "reported"),
     [
         (
             "create table orders (id int primary key); create table more () inherits (orders)",
@@ -73,7 +73,7 @@ create table high partition of orders for values from (100) to (200);
     ],
 )
 def test_table_whose_log_differs_is_refused(
-    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, code: str, told: str
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, code: str, reported: str
 ) -> None:
     """A table whose log differs from its rows is refused before it is published."""
     settings = {
@@ -83,11 +83,11 @@ def test_table_whose_log_differs_is_refused(
         pipe.config |= settings
         line = refused(pipe)
         assert line.startswith(f"{code} stream public-orders: ")
-        assert told in line
+        assert reported in line
         assert not connection.execute("select * from pg_publication").fetchall()
 
 
-def test_an_heir_that_comes_later_is_refused_too(
+def test_later_child_table_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(

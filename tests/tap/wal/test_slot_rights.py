@@ -42,13 +42,13 @@ def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection
 
 
 @pytest.mark.slow
-def test_a_server_that_logs_too_little_is_refused() -> None:
+def test_insufficient_wal_level_is_refused() -> None:
     with served(wal_level="replica") as dsn, asked(dsn) as database:
         with pytest.raises(ConfigurationError, match=r"TAP-050 .*ALTER SYSTEM SET.*wal_level"):
             log_server(database)
 
 
-def test_a_user_without_rights_reads_which_statement_to_run(
+def test_missing_right_error_names_statement_to_run(
     reader: tuple[LogSlot, psycopg.Connection[Any]],
 ) -> None:
     ours, superuser = reader
@@ -94,8 +94,8 @@ def test_slot_of_another_database_is_refused(postgresql: PostgreSQL) -> None:
 
 
 @pytest.mark.slow
-def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the server of a tap that was killed, or another program."""
+def test_run_waits_for_active_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot may be held by the server process of a killed tap, or by another program."""
 
     def clock(wait: Callable[[float], None], *times: float) -> None:
         left = iter(times)

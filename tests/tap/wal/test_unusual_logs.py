@@ -48,7 +48,7 @@ def test_prepared_and_large_transactions_are_read(
         assert connection.execute(spilled).fetchall()[0][0] > 0
 
 
-def test_the_time_that_a_run_may_take_ends_it_at_a_commit(
+def test_time_limit_ends_run_at_commit(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
@@ -106,7 +106,7 @@ def test_dropped_log_is_never_skipped() -> None:
         assert ours.drop() == ["slot abandoned"]
 
 
-def test_an_older_server_sends_the_same_but_for_what_it_computes(
+def test_older_server_omits_only_computed_columns(
     spark: object, older_postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     script = """

@@ -26,7 +26,7 @@ insert into orders values (repeat('k', 2500), 'old');
 
 
 @pytest.mark.parametrize("identity", ["default", "full"])
-def test_a_key_that_lies_beside_its_row_stays_the_key(
+def test_key_stored_out_of_line_remains_key(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, identity: str
 ) -> None:
     script = f"{KEYED} alter table orders replica identity {identity}"
@@ -42,12 +42,10 @@ def test_a_key_that_lies_beside_its_row_stays_the_key(
         ]
 
 
-def test_a_row_that_a_filter_lets_in_has_its_large_values(
+def test_row_entering_filter_keeps_large_values(
     spark: object, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """The server sends an insert where the old row did not match, without what the update left as
-    it was.
-    """
+    """The server sends this update as an insert without the unchanged large values."""
     script = TABLE + 'create publication "the tap\'s" for table orders where (id < 50) '
     with piped(postgresql, tmp_path, script + "with (publish_via_partition_root = true)") as (
         pipe,

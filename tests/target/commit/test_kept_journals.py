@@ -19,7 +19,7 @@ from target_spark_lake.commit.pipeline_run import open_run
 __all__ = ["lake"]
 
 
-def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> None:
+def test_bounded_history_keeps_last_commit(lake: SmallLake) -> None:
     lake.sync()
     storage = lake.storage()
     committed = last_committed(storage, LAYOUT.runs)
@@ -49,12 +49,10 @@ def journals(lake: SmallLake) -> list[str]:
     return run_ids(lake.storage(), LAYOUT.runs)
 
 
-def test_runs_that_fail_pile_no_journals_up(
+def test_failed_runs_do_not_accumulate_journals(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What good runs left stays until the next one succeeds: nobody knows yet which state will be
-    restored.
-    """
+    """Journals of successful runs are kept until the next success, for restoring a state."""
     monkeypatch.setattr(journal, "KEPT_RUNS", 3)
     good = [lake.sync() and journals(lake)[0] for _ in range(3)]
     failed = []

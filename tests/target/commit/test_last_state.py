@@ -27,14 +27,15 @@ def announced(value: dict, **beside: object) -> dict:
     return {"type": "STATE", "value": value, **beside}
 
 
-def test_the_last_state_is_saved_and_printed_once_as_it_came(lake: Lake, capsys) -> None:
+def test_last_state_is_saved_and_printed_once(lake: Lake, capsys) -> None:
+    """The saved and printed state equals the received one, digit for digit."""
     last = {"bookmarks": {"s": {"replication_key_value": "ü", "n": 12345678901234567890, "f": 1.5}}}
     lake.load(schema("s", ID), state(a=1), record("s", id=1), announced(last))
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [last]
     assert lake.state() == last
 
 
-def test_run_without_state_keeps_the_saved_one(lake: Lake, capsys) -> None:
+def test_run_without_state_keeps_saved_state(lake: Lake, capsys) -> None:
     """A run without a STATE prints nothing and keeps the saved state."""
     lake.load(schema("s", ID), state(a=1))
     capsys.readouterr()
@@ -78,7 +79,7 @@ def test_tap_started_from_other_state_is_refused(lake: Lake) -> None:
     assert len(lake.rows("s")) == 4
 
 
-def test_a_closed_output_leaves_the_commit_and_is_told(lake: Lake, monkeypatch) -> None:
+def test_closed_output_keeps_commit_and_is_reported(lake: Lake, monkeypatch) -> None:
     class Closed(io.BytesIO):
         def write(self, _: object) -> int:
             raise BrokenPipeError
@@ -107,7 +108,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
-def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict) -> None:
+def test_message_after_last_state_fails_run(lake: Lake, behind: dict) -> None:
     first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
     lake.load(first, schema("s", ID), record("s", id=1), last)
     before = lake.files()
@@ -116,7 +117,8 @@ def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict
     assert lake.files() == before
 
 
-def test_the_last_state_may_come_twice_and_empty_lines_behind_it(lake: Lake) -> None:
+def test_repeated_last_state_is_accepted(lake: Lake) -> None:
+    """Empty lines and unknown messages may follow the last STATE."""
     first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
     lake.load(first, schema("s", ID), record("s", id=1), last, state(x=2), b"\n", {"type": "NEWS"})
     assert lake.rows("s", "id") == [(1,)]

@@ -37,7 +37,7 @@ def generations(storage: Storage) -> list[int]:
     return [int(Path(file.path).stem) for file in storage.list(LAYOUT.locks)]
 
 
-def test_a_second_run_is_told_who_holds_the_pipeline_since_when(storage: Storage) -> None:
+def test_second_run_reports_lock_holder_and_start(storage: Storage) -> None:
     held = take_lock(storage, LAYOUT, NO_BEATS)
     process = held.entry.process
     since = held.entry.since.strftime("%Y-%m-%dT%H:%M:%S")
@@ -104,10 +104,10 @@ def test_signs_of_life_come_by_themselves(tmp_path: Path) -> None:
     assert entry.beat > entry.since
 
 
-def test_life_is_shown_whatever_a_beat_raised(
+def test_heartbeat_continues_after_any_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No failure ends the signs of life, be it one that no store is known to have."""
+    """Even an exception that no store is known to raise does not stop the heartbeat."""
     storage = Storage(f"{tmp_path}/lake")
     lock, failed = take_lock(storage, LAYOUT, 0.1), threading.Event()
     write = lock._write
@@ -142,10 +142,8 @@ def test_earlier_generation_kept_until_run_recovered(tmp_path: Path) -> None:
         lock.stop()
 
 
-def test_late_contender_cannot_displace_the_holder(tmp_path: Path) -> None:
-    """It saw generation 1 released, slept, and creates generation 2 when 3 is held and 2 long
-    gone.
-    """
+def test_late_contender_cannot_displace_holder(tmp_path: Path) -> None:
+    """The contender creates generation 2 when 3 is held and the earlier 2 is deleted."""
     storage = Storage(str(tmp_path))
     take_lock(storage, LAYOUT, NO_BEATS).release()
     holder = []
@@ -163,8 +161,8 @@ def test_late_contender_cannot_displace_the_holder(tmp_path: Path) -> None:
     holder[0].release()
 
 
-def test_forced_takeover_fences_the_living_holder(storage: Storage) -> None:
-    """A forced takeover fences the living holder, which then leaves no trace."""
+def test_forced_takeover_fences_live_holder(storage: Storage) -> None:
+    """The fenced holder leaves no lock entry behind."""
     living = take_lock(storage, LAYOUT, NO_BEATS)
     living.ensure_held()
     forced = take_lock(storage, LAYOUT, NO_BEATS, force=True)
@@ -177,7 +175,7 @@ def test_forced_takeover_fences_the_living_holder(storage: Storage) -> None:
     forced.release()
 
 
-def test_run_ids_grow_even_where_the_clock_goes_back() -> None:
+def test_run_ids_grow_despite_clock_set_back() -> None:
     now = datetime(2026, 11, 21, 4, 15, 0, 123456, tzinfo=UTC)
     first = next_run_id(now, None)
     assert first.startswith("20261121T041500123456Z-")
@@ -186,7 +184,7 @@ def test_run_ids_grow_even_where_the_clock_goes_back() -> None:
 
 
 @given(st.lists(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1)), min_size=2))
-def test_run_ids_sort_in_the_order_of_the_runs(clock: list[datetime]) -> None:
+def test_run_ids_sort_in_run_order(clock: list[datetime]) -> None:
     ids: list[str] = []
     for moment in clock:
         ids.append(next_run_id(moment.replace(tzinfo=UTC), ids[-1] if ids else None))
@@ -194,21 +192,21 @@ def test_run_ids_sort_in_the_order_of_the_runs(clock: list[datetime]) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_an_entry_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_lock_entry_is_read_back_unchanged(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     lock = take_lock(storage, LAYOUT, NO_BEATS)
     assert newest_entry(storage, LAYOUT) == lock.entry
     lock.release()
 
 
-def test_a_damaged_lock_is_named(tmp_path: Path) -> None:
+def test_damaged_lock_is_named(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     storage.replace(f"{LAYOUT.locks}/000000000001.json", b'{"format_version": 1}')
     with pytest.raises(StorageError, match=r"RUN-040 .*000000000001\.json"):
         take_lock(storage, LAYOUT, NO_BEATS)
 
 
-def test_a_reused_process_id_does_not_count_as_the_holder() -> None:
+def test_reused_process_id_is_not_lock_holder() -> None:
     this = Process.this()
     assert not this.is_dead()
     assert replace(this, started="1").is_dead()

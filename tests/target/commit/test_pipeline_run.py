@@ -29,7 +29,7 @@ from target_spark_lake.table.changes import Commit, TableChange
 __all__ = ["lake"]
 
 
-def test_the_journal_tells_the_whole_commit(lake: SmallLake) -> None:
+def test_journal_records_whole_commit(lake: SmallLake) -> None:
     lake.sync()
     run = opened(lake)
     reports = run.commit(
@@ -51,7 +51,7 @@ def test_the_journal_tells_the_whole_commit(lake: SmallLake) -> None:
     assert reports["whole"].records == 2 * STEP
 
 
-def test_a_commit_without_state_leaves_the_saved_one_alone(lake: SmallLake) -> None:
+def test_commit_without_state_keeps_saved_state(lake: SmallLake) -> None:
     lake.sync()
     before = lake.storage().read(LAYOUT.state)
     run = opened(lake)
@@ -60,7 +60,7 @@ def test_a_commit_without_state_leaves_the_saved_one_alone(lake: SmallLake) -> N
     assert opened(lake).committed_state() == state_of(STEP)
 
 
-def test_an_idle_run_leaves_the_state_and_the_tables_untouched(lake: SmallLake) -> None:
+def test_idle_run_touches_neither_state_nor_tables(lake: SmallLake) -> None:
     lake.sync()
     file = Path(lake.url) / LAYOUT.state
     before, listed = file.stat(), lake.storage().list("raw")
@@ -86,7 +86,7 @@ def test_publishing_again_changes_nothing(lake: SmallLake) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_incomplete_staged_file_stops_the_commit(lake: SmallLake, damage: str) -> None:
+def test_incomplete_staged_file_stops_commit(lake: SmallLake, damage: str) -> None:
     """A missing or truncated staged file stops the run before its commit."""
     lake.sync()
     run = opened(lake)
@@ -113,13 +113,13 @@ def test_failed_run_leaves_only_a_masked_report(lake: SmallLake) -> None:
     lake.check_exact(STEP)
 
 
-def test_the_report_of_a_stopped_run_names_what_stopped_it(lake: SmallLake) -> None:
+def test_stopped_run_report_names_cause(lake: SmallLake) -> None:
     run = opened(lake)
     run.fail(KeyboardInterrupt())
     assert journal_of(lake, run.run_id)["error"] == "stopped by KeyboardInterrupt"
 
 
-def test_an_error_after_the_commit_does_not_undo_it(lake: SmallLake) -> None:
+def test_error_after_commit_does_not_undo_it(lake: SmallLake) -> None:
     run = opened(lake)
     run.commit(Commit((lake.appended(run, STEP), lake.overwritten(run, STEP)), state_of(STEP)))
     run.fail(BrokenPipeError("standard output is closed"))
@@ -136,10 +136,10 @@ class Forgetful(Proxy):
         return call()
 
 
-def test_run_that_nobody_can_decide_is_left_to_the_next(
+def test_undecided_run_is_left_to_next_run(
     lake: SmallLake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its lock stays, so that the next run rolls it back."""
+    """Its lock remains, so that the next run rolls it back."""
     lake.sync()
     run = open_run(
         lake.faulty_files(Forgetful), LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead_process()
@@ -151,7 +151,7 @@ def test_run_that_nobody_can_decide_is_left_to_the_next(
     assert journal_of(lake, run.run_id)["outcome"] == "rolled_back"
 
 
-def test_overwrite_retires_only_the_tables_files(lake: SmallLake) -> None:
+def test_overwrite_retires_only_files_of_its_table(lake: SmallLake) -> None:
     """An overwrite retires the files of its table and nothing else."""
     storage = lake.storage()
     stays = (
@@ -195,7 +195,7 @@ def test_run_must_start_from_saved_state(
     run.fail(RuntimeError("only looked"))
 
 
-def test_a_first_run_may_start_where_no_state_is_saved(lake: SmallLake) -> None:
+def test_first_run_may_start_without_saved_state(lake: SmallLake) -> None:
     run = opened(lake)
     run.check_start("first", {})
     with pytest.raises(StateError):

@@ -31,7 +31,7 @@ RUN = {"MELTANO_LOADER_NAME": "target-spark-lake"}
         ({**RUN, "MELTANO_RUN_NO_STATE_UPDATE": "true"}, [], Saving.KEEP),
     ],
 )
-def test_meltanos_flags_say_what_becomes_of_the_saved_state(
+def test_meltano_flags_select_saving_mode(
     environ: dict[str, str], arguments: list[str], saving: Saving
 ) -> None:
     assert saving_under_meltano(environ, arguments) is saving

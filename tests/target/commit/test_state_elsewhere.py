@@ -53,7 +53,7 @@ def test_dead_runs_resume_by_bare_state_url(tmp_path: Path, kind: str) -> None:
     assert lake.checkpoint() is None
 
 
-def test_published_state_is_used_without_the_lake(
+def test_published_state_is_used_without_lake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where the lake is unreachable, its published state is used and a warning logged."""

@@ -18,7 +18,7 @@ from target_spark_lake.table.table_record import TableRecord
 __all__ = ["lake"]
 
 
-def test_a_table_belongs_to_one_pipeline_and_one_stream(lake: SmallLake) -> None:
+def test_table_belongs_to_one_pipeline_and_stream(lake: SmallLake) -> None:
     lake.sync()
     other = opened(lake, Layout("another"))
     with pytest.raises(ConfigurationError, match=rf"LAKE-050 .*{PIPELINE}.*grows"):
@@ -61,7 +61,7 @@ def test_second_claim_of_a_new_table_is_refused(
     )
 
 
-def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> None:
+def test_streams_sharing_table_are_refused(lake: SmallLake) -> None:
     run = opened(lake)
     changes = (TableChange("a", "raw/t"), TableChange("b", "raw/t"))
     with pytest.raises(ConfigurationError, match="LAKE-050"):
@@ -69,10 +69,8 @@ def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> No
     run.fail(RuntimeError("refused"))
 
 
-def test_store_that_loses_claims_fails_the_run(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise it would ask forever."""
+def test_store_losing_claims_fails_run(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run fails instead of retrying the claim forever."""
     create = Storage.create
     monkeypatch.setattr(
         Storage,

@@ -59,7 +59,7 @@ def test_unconditional_store_refused_before_staging(
     assert capsys.readouterr().out == ""
 
 
-def test_who_takes_the_risk_loads_exactly_what_came(config: dict[str, Any], tmp_path: Path) -> None:
+def test_accepted_unconditional_store_loads_exactly(config: dict[str, Any], tmp_path: Path) -> None:
     config["accept_unconditional_storage"] = True
     load(config, 1, 2)
     load(config, 3)

@@ -98,7 +98,7 @@ def test_every_bad_setting_is_named_at_once() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_unknown_setting_suggests_the_nearest_name() -> None:
+def test_unknown_setting_suggests_nearest_name() -> None:
     """An unknown setting is reported with the nearest name, beside all other problems."""
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config(
@@ -112,7 +112,7 @@ def test_unknown_setting_suggests_the_nearest_name() -> None:
     ]
 
 
-def test_a_data_root_is_checked_together_with_all_else() -> None:
+def test_data_root_is_checked_with_other_settings() -> None:
     config = {
         "bucket": "lake",
         "pipeline": "p",
@@ -121,13 +121,13 @@ def test_a_data_root_is_checked_together_with_all_else() -> None:
     }
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config({**config, "format": "csv"})
-    told = str(raised.value)
-    assert "path '../x' must be a folder inside the bucket" in told
-    assert "stream_options.s.path '.dataspoc' must be a folder inside the bucket" in told
-    assert "format: must be one of" in told
+    reported = str(raised.value)
+    assert "path '../x' must be a folder inside the bucket" in reported
+    assert "stream_options.s.path '.dataspoc' must be a folder inside the bucket" in reported
+    assert "format: must be one of" in reported
 
 
-def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
+def test_sdk_target_settings_stay_known() -> None:
     of_the_sdk: dict = {"properties": {}}
     Target.append_builtin_config.__func__(AnyTarget, of_the_sdk)
     names = set(of_the_sdk["properties"])
@@ -174,10 +174,8 @@ def test_invalid_state_backend_error_hides_password(backend: dict[str, object], 
 
 
 @pytest.mark.parametrize("given", ["60", Decimal("60"), "60.0", "6e1", 60])
-def test_number_from_the_environment(given: object) -> None:
-    """A number may come as text, from a variable, or as the exact number of the SDK's JSON; a clock
-    accepts it.
-    """
+def test_numeric_setting_accepts_string_or_decimal(given: object) -> None:
+    """A number may be a string from the environment or an exact number from the SDK's JSON."""
     config = {"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given}
     assert (
         threading.Event().wait(TargetSettings.from_config(config).lock_ttl_seconds * 1e-6) is False
@@ -185,7 +183,7 @@ def test_number_from_the_environment(given: object) -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "nan", "inf", float("nan"), Decimal("NaN"), "-1", "0"])
-def test_number_that_is_none(given: object) -> None:
+def test_invalid_number_is_refused(given: object) -> None:
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*lock_ttl_seconds"):
         TargetSettings.from_config({"bucket": "lake", "pipeline": "p", "lock_ttl_seconds": given})
 
@@ -206,7 +204,8 @@ def test_later_matching_stream_pattern_wins() -> None:
     assert settings.options_of("other").load_method is None
 
 
-def test_dotted_names_that_meltano_made_nested_are_names_again() -> None:
+def test_nested_dotted_names_are_rejoined() -> None:
+    """Dotted Spark settings that Meltano made nested become dotted names again."""
     nested = {
         "conf": {
             "spark": {"sql": {"shuffle": {"partitions": 4}}, "ui": {"enabled": True}},
@@ -221,7 +220,7 @@ def test_dotted_names_that_meltano_made_nested_are_names_again() -> None:
     }
 
 
-def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
+def test_storage_secrets_are_hidden_everywhere() -> None:
     options = {"key": "AKIA-topsecret", "client_kwargs": {"aws_secret_access_key": "verysecret!"}}
     settings = TargetSettings.from_config({**LEAST, "storage_options": options})
     assert "topsecret" not in repr(settings)
@@ -251,8 +250,8 @@ def test_invalid_receivers_are_reported_without_urls() -> None:
         TargetSettings.from_config(
             {"pipeline": "p", "notify": [*({"url": url} for url in urls), *others]}
         )
-    told = raised.value.message.removeprefix("config: ").split("; ")
-    assert {each.partition(":")[0] for each in told} == {
+    reported = raised.value.message.removeprefix("config: ").split("; ")
+    assert {each.partition(":")[0] for each in reported} == {
         "bucket",
         *(f"notify.{number}.url" for number in (*range(len(urls)), 8, 10)),
         "notify.9.on.0",
@@ -263,7 +262,7 @@ def test_invalid_receivers_are_reported_without_urls() -> None:
         TargetSettings.from_config({**LEAST, "notify": "https://h/hunter2"})
 
 
-def test_of_a_receivers_url_only_scheme_and_host_are_ever_shown() -> None:
+def test_receiver_url_shows_only_scheme_and_host() -> None:
     url = "https://hooks.example:8443/services/T1/xoxb-1234567890123456?code=hunter2"
     settings = TargetSettings.from_config(
         {**LEAST, "notify": [{"url": url}, {"url": "https://plain.example/"}]}
@@ -274,14 +273,14 @@ def test_of_a_receivers_url_only_scheme_and_host_are_ever_shown() -> None:
         "https://plain.example",
     ]
     assert [each.on for each in settings.notify] == [("failed", "recovered")] * 2
-    told = (
+    reported = (
         f"no {url}, /services/T1/xoxb-1234567890123456?code=hunter2, xoxb-1234567890123456 at "
         "https://plain.example/"
     )
-    assert redact(told) == "no *****, *****, ***** at https://plain.example/"
+    assert redact(reported) == "no *****, *****, ***** at https://plain.example/"
 
 
-def test_a_receivers_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receiver_url_is_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK", "T1/B2-from-env")
     monkeypatch.setenv("ALL_HOOKS", '[{"url": "https://h/x", "on": ["succeeded"]}]')
     settings = TargetSettings.from_config({**LEAST, "notify": [{"url": "https://h/${HOOK}"}]})
@@ -336,13 +335,13 @@ RUN = {
         ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"}, [], None),
     ],
 )
-def test_the_pipeline_under_meltano_is_its_state_id(
+def test_pipeline_under_meltano_is_its_state_id(
     environ: dict, arguments: list[str], pipeline: str | None
 ) -> None:
     assert pipeline_under_meltano(environ, arguments) == pipeline
 
 
-def test_a_state_id_suffix_of_the_meltano_environment_counts(tmp_path) -> None:
+def test_state_id_suffix_of_environment_is_used(tmp_path) -> None:
     (tmp_path / "meltano.yml").write_text(
         "environments:\n- name: dev\n  state_id_suffix: ${TEAM}-1\n"
     )

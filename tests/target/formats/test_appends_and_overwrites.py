@@ -37,7 +37,7 @@ def test_append_only_keeps_runs_overwrite_keeps_last(lake: Lake) -> None:
     assert not any("staging" in path for path in lake.files())
 
 
-def test_overwrite_without_records_empties_the_table(lake: Lake) -> None:
+def test_overwrite_without_records_empties_table(lake: Lake) -> None:
     """An overwrite without records leaves an empty table with its columns."""
     lake.load(schema("dim", ID, **FULL), record("dim", id=1))
     lake.load(schema("dim", ID, **FULL), state(x=1))
@@ -92,8 +92,8 @@ def test_setting_cannot_append_to_a_full_table(
         caplog.clear()
         lake.load(whole, *(record("s", id=n) for n in rows), load_method="append-only")
         assert lake.rows("s", "id") == [(n,) for n in rows]
-        told = [line for line in caplog.messages if "stream s: it comes whole" in line]
-        assert len(told) == (1 if len(rows) == 2 else 0)
+        reported = [line for line in caplog.messages if "stream s: it comes whole" in line]
+        assert len(reported) == (1 if len(rows) == 2 else 0)
     # A table without a key can be no other.
     lake.load(schema("k", ID, **FULL), record("k", id=1), load_method="upsert")
     assert lake.rows("k", "id") == [(1,)]
@@ -109,19 +109,19 @@ def test_overwrite_by_a_delta_is_refused(lake: Lake) -> None:
     assert lake.files() == before
 
 
-def test_a_load_method_that_is_not_there_is_refused_by_name(lake: Lake) -> None:
+def test_unknown_load_method_is_refused(lake: Lake) -> None:
     with pytest.raises(ConfigurationError, match=r"LAKE-042 .*load_method.*sideways"):
         lake.load(schema("s", ID, **{"x-load-method": "sideways"}), record("s", id=1))
     assert lake.files() == []
 
 
-def test_an_overwrite_may_change_a_type(lake: Lake) -> None:
+def test_overwrite_may_change_type(lake: Lake) -> None:
     lake.load(schema("s", {"a": INT}, **FULL), record("s", a=1))
     lake.load(schema("s", {"a": TEXT}, **FULL), record("s", a="x"))
     assert lake.rows("s", "a") == [("x",)]
 
 
-def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> None:
+def test_s3_lake_is_appended_and_overwritten(spark, s3, capsys) -> None:
     import pyarrow.parquet
 
     bucket = s3.new_bucket()
@@ -149,7 +149,7 @@ def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> N
     assert s3.storage_options["secret"] not in capsys.readouterr().err
 
 
-def test_a_small_target_file_mb_makes_several_files_of_an_append(lake: Lake) -> None:
+def test_small_target_file_mb_splits_append(lake: Lake) -> None:
     text = "x" * 1_000
     rows = [record("s", id=number, text=f"{number}{text}") for number in range(6_000)]
     lake.load(

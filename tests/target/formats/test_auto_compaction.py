@@ -53,7 +53,7 @@ def test_fifty_runs_leave_few_files_in_order(
     assert lake.ids() == list(range(1, runs + 1))
 
 
-def test_a_run_that_has_nothing_to_join_makes_no_call_for_it(tmp_path: Path) -> None:
+def test_nothing_to_join_costs_no_requests(tmp_path: Path) -> None:
     calls = []
     for auto_compact in (False, True):
         lake = Fed(f"{tmp_path}/{auto_compact}", tmp_path, auto_compact=auto_compact)
@@ -89,9 +89,7 @@ def test_table_never_counted_is_counted_once(tmp_path: Path, few: int) -> None:
     assert lake.ids() == list(range(1, few + 3))
 
 
-def test_a_file_that_cannot_be_joined_does_not_fail_the_run(
-    tmp_path: Path, few: int, caplog: Any
-) -> None:
+def test_unjoinable_file_does_not_fail_run(tmp_path: Path, few: int, caplog: Any) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path)
     for _ in range(few):
         lake.sync()
@@ -103,7 +101,7 @@ def test_a_file_that_cannot_be_joined_does_not_fail_the_run(
     assert lake.ids() == list(range(1, few + 3))
 
 
-def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
+def test_joined_bytes_are_limited_oldest_first() -> None:
     files = [
         FileInfo(f"s/{n % 2 and 'b=1/'}{n:02d}.parquet".replace("s/0", "s/0", 1), 10)
         for n in range(8)
@@ -117,7 +115,7 @@ def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table_format", [PARQUET, DELTA, ICEBERG])
-def test_limited_join_takes_the_oldest_files_first(
+def test_limited_join_takes_oldest_files_first(
     tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
 ) -> None:
     """A run with a size limit joins the oldest small files and loses no other."""
@@ -136,15 +134,15 @@ def test_limited_join_takes_the_oldest_files_first(
 
 def test_auto_compact_defaults_and_thresholds() -> None:
     """Delta tables are compacted by default, once they have more than 64 small files."""
-    told = {"bucket": "b", "pipeline": "p"}
+    reported = {"bucket": "b", "pipeline": "p"}
     assert [
-        TargetSettings.from_config({**told, "format": each}).joins_small_files
+        TargetSettings.from_config({**reported, "format": each}).joins_small_files
         for each in (PARQUET, DELTA)
     ] == [
         False,
         True,
     ]
-    assert TargetSettings.from_config({**told, "auto_compact": True}).joins_small_files
+    assert TargetSettings.from_config({**reported, "auto_compact": True}).joins_small_files
     assert [has_many(64), has_many(65), has_many(None)] == [False, True, True]
     # Of those that could not be joined, 10, 40 and 500, as many more must have come, or 64.
     assert [has_many(65, left=10), has_many(79, left=40), has_many(80, left=40)] == [
@@ -180,7 +178,7 @@ def test_status_reports_small_files_until_joined(tmp_path: Path, capsys: Any) ->
     assert "small_files" not in json.loads(capsys.readouterr().out)[0]["streams"]["s"]
 
 
-def test_a_table_on_s3_has_its_small_files_joined(s3: S3, tmp_path: Path, few: int) -> None:
+def test_small_files_on_s3_are_joined(s3: S3, tmp_path: Path, few: int) -> None:
     lake = Fed(s3.new_bucket(), tmp_path, folders=2, options=s3.storage_options)
     for _ in range(few + 2):
         lake.sync()

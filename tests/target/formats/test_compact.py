@@ -66,9 +66,8 @@ def test_small_files_reach_target_size_once(
     assert run_ids(tables.storage, LAYOUT.runs) == runs
 
 
-def test_a_row_group_is_read_in_parts_so_that_memory_stays_flat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_group_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory use stays flat for a large row group."""
     seen: list[int] = []
 
     def fitted(batch: pa.RecordBatch, columns: Any) -> pa.RecordBatch:
@@ -86,7 +85,7 @@ def test_a_row_group_is_read_in_parts_so_that_memory_stays_flat(
     assert max(seen) < 2 << 20
 
 
-def test_an_empty_table_keeps_its_columns(tmp_path: Path) -> None:
+def test_empty_table_keeps_columns(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     tables.publish(known(), rows(), rows())
     tables.compact()
@@ -168,7 +167,7 @@ def test_compact_adds_missing_columns_refuses_unknown(
     assert tables.storage.list(".dataspoc/staging") == []
 
 
-def test_only_tables_of_the_pipeline_are_touched(tmp_path: Path) -> None:
+def test_other_pipelines_tables_are_not_compacted(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     tables.publish(known(), rows(1), rows(2))
     other = open_run(tables.storage, Layout("other"))

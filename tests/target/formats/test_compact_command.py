@@ -36,7 +36,7 @@ def answer(capsys: Any, lake: SmallLake, *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_compact_is_a_run_that_keeps_the_state(lake: SmallLake, capsys: Any) -> None:
+def test_compact_run_keeps_state(lake: SmallLake, capsys: Any) -> None:
     """`compact` is a run without records that keeps the state."""
     lake.sync()
     lake.sync()
@@ -71,7 +71,7 @@ def test_compact_fails_at_once_on_a_locked_pipeline(lake: SmallLake, capsys: Any
     assert len(answer(capsys, lake, "compact")["tables"]) == 1
 
 
-def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, capsys: Any) -> None:
+def test_compact_keeps_resumable_data_of_dead_run(lake: SmallLake, capsys: Any) -> None:
     resuming = ResumingLake(lake.url, {})
     resuming.sync()
     broken = lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, frozenset({"create"})))
@@ -90,7 +90,7 @@ def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, ca
     assert answer(capsys, lake, "compact")["tables"]
 
 
-def test_a_lake_on_s3_is_compacted_like_one_on_a_disk(s3: Any, tmp_path: Path) -> None:
+def test_s3_lake_is_compacted(s3: Any, tmp_path: Path) -> None:
     url, options = s3.new_bucket(), s3.storage_options
     lake = SmallLake(url, options)
     lake.sync()

@@ -46,7 +46,8 @@ def version(lake: DeltaLake, stream: str = "s") -> int:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_each_run_is_one_version_that_names_it(lake: DeltaLake) -> None:
+def test_each_run_is_one_named_version(lake: DeltaLake) -> None:
+    """The version's user metadata holds the run id."""
     lake.load(items(), item(1, "a"), item(2, "b"))
     lake.load(items(), item(1, "c"))
     assert lake.rows("s", "id, name") == [(1, "a"), (1, "c"), (2, "b")]
@@ -110,31 +111,29 @@ def test_log_statistics_allow_file_pruning(spark: object, lake: DeltaLake) -> No
             "s", id=id, name=f"n{id}", moment=moment, day=moment[:10], amount=id - 1.125, tiny=1e-9
         )
         lake.load(items(properties=properties), row, record("s", id=id))
-    told = sorted(
+    reported = sorted(
         pa.table(lake.table("s").get_add_actions(flatten=True)).to_pylist(),
         key=lambda each: each["min.id"],
     )
-    assert [each["num_records"] for each in told] == [2] * 3
-    assert {each["null_count.name"] for each in told} == {1}
-    assert {each["null_count.tiny"] for each in told} == {1}
+    assert [each["num_records"] for each in reported] == [2] * 3
+    assert {each["null_count.name"] for each in reported} == {1}
+    assert {each["null_count.tiny"] for each in reported} == {1}
     for side in ("min", "max"):
         assert [
-            each[f"{side}.moment"].isoformat(timespec="microseconds") for each in told
+            each[f"{side}.moment"].isoformat(timespec="microseconds") for each in reported
         ] == moments
-        assert [each[f"{side}.day"].isoformat() for each in told] == [
+        assert [each[f"{side}.day"].isoformat() for each in reported] == [
             moment[:10] for moment in moments
         ]
-        assert [str(each[f"{side}.amount"]) for each in told] == ["-1.125", "-0.125", "0.875"]
-        assert [each[f"{side}.name"] for each in told] == ["n0", "n1", "n2"]
+        assert [str(each[f"{side}.amount"]) for each in reported] == ["-1.125", "-0.125", "0.875"]
+        assert [each[f"{side}.name"] for each in reported] == ["n0", "n1", "n2"]
     table = polars.scan_delta(str(lake.folder / "raw/s"))
     for id, moment in enumerate(moments):
         found = table.filter(polars.col("moment") == polars.lit(datetime.fromisoformat(moment)))
         assert found.select("id").collect().rows() == [(id,)]
 
 
-def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(
-    spark: object, lake: DeltaLake
-) -> None:
+def test_readers_see_only_old_or_new_table(spark: object, lake: DeltaLake) -> None:
     rounds, ids, over = 4, range(4), threading.Event()
     wrong: list[object] = []
 
@@ -182,7 +181,7 @@ def test_log_checkpoints_replace_early_log_entries(lake: DeltaLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> None:
+def test_load_in_other_format_is_refused(lake: DeltaLake) -> None:
     plain = Lake(lake.folder)
     plain.load(items(), item(1, "a"))
     before = plain.files()
@@ -199,7 +198,7 @@ def test_a_table_of_one_format_is_not_loaded_as_the_other(lake: DeltaLake) -> No
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_folder_with_foreign_files_becomes_no_table(lake: DeltaLake) -> None:
+def test_folder_with_foreign_files_is_refused(lake: DeltaLake) -> None:
     write_deltalake(lake.folder / "raw/s", pa.table({"id": [1]}))
     for each in (lake, Lake(lake.folder)):
         with pytest.raises(ConfigurationError, match=r"LAKE-051 .*raw/s"):
@@ -212,7 +211,8 @@ def test_a_folder_with_foreign_files_becomes_no_table(lake: DeltaLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_what_readers_of_delta_can_not_open_is_refused_by_name(lake: DeltaLake) -> None:
+def test_delta_unreadable_names_are_refused(lake: DeltaLake) -> None:
+    """Column and stream names that Delta readers can't open are refused."""
     odd = {"id": INT, "unit price": INT}
     with pytest.raises(
         SchemaError,
@@ -225,7 +225,8 @@ def test_what_readers_of_delta_can_not_open_is_refused_by_name(lake: DeltaLake) 
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_what_others_made_of_a_table_is_kept_or_refused(lake: DeltaLake) -> None:
+def test_foreign_table_changes_are_kept_or_refused(lake: DeltaLake) -> None:
+    """Foreign properties are kept; append-only tables and constraints are respected."""
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
     lake.load(items(properties={**ITEM, "new": INT}), item(2, "b"))
@@ -243,7 +244,8 @@ def test_what_others_made_of_a_table_is_kept_or_refused(lake: DeltaLake) -> None
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_lost_log_is_an_error_and_no_new_table(lake: DeltaLake) -> None:
+def test_lost_delta_log_fails_run(lake: DeltaLake) -> None:
+    """No new table is created in its location."""
     lake.load(items(), item(1, "a"))
     log = lake.folder / "raw/s/_delta_log"
     log.rename(lake.folder / "kept")
@@ -254,9 +256,8 @@ def test_a_lost_log_is_an_error_and_no_new_table(lake: DeltaLake) -> None:
     assert lake.rows("s", "id") == [(1,), (2,)]
 
 
-def test_a_table_of_parquet_is_converted_in_place_by_one_command(
-    spark: object, lake: DeltaLake
-) -> None:
+def test_parquet_table_is_converted_in_place(spark: object, lake: DeltaLake) -> None:
+    """One `spark-lake convert` converts a table and its history without rewriting files."""
     plain = Lake(lake.folder)
     nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT, "at": NAIVE}}}
     plain.load(
@@ -303,7 +304,7 @@ def test_converting_an_unknown_stream_is_a_clear_error(lake: DeltaLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_profile_of_amazons_tools_opens_delta_tables_too(
+def test_aws_profile_opens_delta_tables(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = f"[lake]\naws_access_key_id = {s3.key}\naws_secret_access_key = {s3.secret}\n"
@@ -339,7 +340,7 @@ def test_delta_tables_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_rows_that_others_write_meanwhile_are_kept(lake: DeltaLake) -> None:
+def test_rows_of_foreign_writer_are_kept(lake: DeltaLake) -> None:
     lake.load(items(), item(1, "a"))
     theirs = CommitProperties(app_transactions=[Transaction("theirs", 1 << 62)])
     write_deltalake(

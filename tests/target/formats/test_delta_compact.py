@@ -108,8 +108,13 @@ def test_delta_compaction_is_one_unchanged_version(lake: CompactedLake) -> None:
     actions = list(lake.entry(5))
     assert sorted(kind for kind, _ in actions) == ["add", "commitInfo", *["remove"] * 4, "txn"]
     assert not any(action["dataChange"] for kind, action in actions if kind in ("add", "remove"))
-    (told,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert (told["num_records"], told["min.id"], told["max.id"], told["null_count.name"]) == (
+    (reported,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (
+        reported["num_records"],
+        reported["min.id"],
+        reported["max.id"],
+        reported["null_count.name"],
+    ) == (
         7,
         0,
         3,
@@ -309,7 +314,7 @@ def test_compaction_keeps_foreign_delta_column_values(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_table_that_rows_may_only_be_added_to_can_be_compacted(lake: CompactedLake) -> None:
+def test_delta_append_only_table_is_compacted(lake: CompactedLake) -> None:
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"})
     lake.load(items(), item(2, "a"))

@@ -238,8 +238,8 @@ def test_delta_filters_in_spark(lake: DeltaLake) -> None:
         assert {f"n{row['n']}": row["rows"] for row in by_log} == by_files[0]
 
 
-def test_filters_on_a_column_that_came_later(tmp_path: Path) -> None:
-    """Files from before it hold NULL there, and their statistics say so."""
+def test_filters_on_added_column_find_all_rows(tmp_path: Path) -> None:
+    """Older files hold NULL in the added column, and their statistics agree."""
     lake = DeltaLake(tmp_path / "lake")
     lake.load(schema("s", {"id": {"type": "integer"}}), *(record("s", id=n) for n in (1, 2)))
     later = {

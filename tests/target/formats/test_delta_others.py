@@ -45,9 +45,7 @@ def lake(tmp_path: Path) -> DeltaLake:
 
 
 @pytest.mark.parametrize("method", KEPT)
-def test_a_column_that_someone_else_added_stays_with_its_values(
-    spark: object, lake: DeltaLake, method: str
-) -> None:
+def test_foreign_column_keeps_its_values(spark: object, lake: DeltaLake, method: str) -> None:
     lake.load(items(method), item(1, "a"), item(2, "a"))
     give_column(lake)
     described = fields(lake)
@@ -74,8 +72,8 @@ def test_a_column_that_someone_else_added_stays_with_its_values(
         }[method]
     )
     assert {name: fields(lake)[name] for name in described} == described
-    told = lake.table("s").metadata()
-    assert (told.name, told.configuration) == (
+    reported = lake.table("s").metadata()
+    assert (reported.name, reported.configuration) == (
         "orders",
         {"delta.logRetentionDuration": "interval 7 days"},
     )
@@ -99,7 +97,7 @@ def test_null_in_foreign_not_null_column_fails(spark: object, lake: DeltaLake, m
     assert fields(lake)["name"]["nullable"] is False
 
 
-def test_a_partition_column_that_is_not_null_takes_no_null(lake: DeltaLake) -> None:
+def test_not_null_partition_column_refuses_null(lake: DeltaLake) -> None:
     options = {"stream_options": {"s": {"partition_by": ["name"]}}}
     lake.load(items(), item(1, "a"), **options)
     rewrite_schema(lake, not_null("name"))
@@ -109,7 +107,7 @@ def test_a_partition_column_that_is_not_null_takes_no_null(lake: DeltaLake) -> N
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
 
 
-def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
+def test_not_null_struct_members_are_refused(lake: DeltaLake) -> None:
     nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
     lake.load(items(properties=nested), record("s", id=1, more={"n": 1}))
 
@@ -135,9 +133,8 @@ def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
         ({"CURRENT_DEFAULT": "7"}, "column id: CURRENT_DEFAULT"),
     ],
 )
-def test_what_columns_ask_of_their_writers_is_refused_by_name(
-    lake: DeltaLake, metadata: Any, named: str
-) -> None:
+def test_unsupported_column_metadata_is_refused(lake: DeltaLake, metadata: Any, named: str) -> None:
+    """Invariants, generated, identity, mapped and default columns are refused by name."""
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda columns: columns[0]["metadata"].update(metadata))
     with pytest.raises(StorageError, match=rf"LAKE-081 .*raw/s.*{named}"):
@@ -145,7 +142,7 @@ def test_what_columns_ask_of_their_writers_is_refused_by_name(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_constraint_outside_the_protocol_is_refused(lake: DeltaLake) -> None:
+def test_constraint_outside_protocol_is_refused(lake: DeltaLake) -> None:
     """A constraint is refused even where the protocol does not list the feature."""
     lake.load(items(), item(1, "a"))
     rewrite_schema(lake, lambda _: None, configuration={"delta.constraints.positive": "id > 0"})
@@ -180,9 +177,7 @@ def test_foreign_column_is_merged_or_refused(lake: DeltaLake) -> None:
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_a_type_that_someone_else_changed_holds_the_rows_of_both(
-    spark: object, lake: DeltaLake, method: str
-) -> None:
+def test_foreign_type_change_keeps_all_rows(spark: object, lake: DeltaLake, method: str) -> None:
     small = {**INT, "x-sql-datatype": "INTEGER"}
     stream = items(method, {"id": INT, "n": small})
     lake.load(stream, record("s", id=1, n=1), record("s", id=2, n=2))
@@ -210,9 +205,7 @@ def test_table_continues_after_foreign_restore(spark: object, lake: DeltaLake, m
 
 
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
-def test_members_of_an_object_that_someone_else_added_stay(
-    spark: object, lake: DeltaLake, method: str
-) -> None:
+def test_foreign_struct_members_are_kept(spark: object, lake: DeltaLake, method: str) -> None:
     nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
     lake.load(items(method, nested), *(record("s", id=id, more={"n": id}) for id in (1, 2)))
     theirs = pa.table({"id": [5], "more": [{"n": 5, "theirs": "five"}]})
@@ -297,7 +290,7 @@ def test_delta_panic_while_reading_is_one_error(
     assert lake.rows("s", "id") == [(1,), (3,)]
 
 
-def test_reverting_an_unmade_join_keeps_the_files(
+def test_reverting_unmade_join_keeps_files(
     tmp_path: Path,
 ) -> None:
     """Reverting a commit that was never made keeps the table's files."""

@@ -155,7 +155,7 @@ def test_merge_moves_rows_between_partitions_at_once(spark: object, lake: DeltaL
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_only_an_overwrite_gives_a_delta_table_other_partitions(lake: DeltaLake) -> None:
+def test_only_overwrite_repartitions_delta_table(lake: DeltaLake) -> None:
     load(lake, ["c"], row(1, "DE"), row(2, None))
     for by in ([], ["v"], ["c", "v"]):
         with pytest.raises(ConfigurationError, match=r"LAKE-044 .*raw/s.*partition_by"):
@@ -255,7 +255,7 @@ def test_journal_round_trips_commit_partitions() -> None:
     assert DeltaCommit.from_body(body) == commit
 
 
-def test_the_view_of_a_partitioned_delta_table_reads_the_log() -> None:
+def test_partitioned_delta_view_reads_log() -> None:
     view = SnapshotView(
         *("file:///t", "file:///orders", {"id": "bigint", "c": "string"}, ("id",), ()),
         *(False, DELTA, Partitioning.of("s", ["c"])),
@@ -263,7 +263,7 @@ def test_the_view_of_a_partitioned_delta_table_reads_the_log() -> None:
     assert "FROM delta.`file:///t`" in view.sql(SPARK)
 
 
-def test_a_partitioned_delta_table_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:
+def test_partitioned_delta_table_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:
     bucket, lake = s3.new_bucket(), DeltaLake(tmp_path)
     texts = ["a/b=c %", "%2F", "😀", "+ ", "{<|`>}", None]
     options = {

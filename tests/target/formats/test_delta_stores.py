@@ -29,7 +29,7 @@ ENTRIES = (
 )
 
 
-def test_delta_rs_opens_a_table_on_each_store(store: S3 | GoogleStore | AzureStore) -> None:
+def test_delta_rs_opens_table_on_each_store(store: S3 | GoogleStore | AzureStore) -> None:
     storage = Storage(f"{store.new_bucket()}/some lake", store.storage_options)
     assert open_table(storage, "raw/points") is None
     log = "\n".join(map(json.dumps, ENTRIES)).encode()

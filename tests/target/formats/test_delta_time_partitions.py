@@ -149,12 +149,12 @@ def test_merge_moves_row_to_partition_of_its_new_day(spark: object, lake: DeltaL
         [{"t_day": day} for day in ("2026-11-21", "2026-11-22", None)]
     )
     assert list(fields(lake))[-2:] == ["new", "t_day"]
-    (told,) = {each["t_day"] for each in said(lake, 1, "add")} - {"2026-11-21", "2026-11-22"}
-    assert told is None
+    (reported,) = {each["t_day"] for each in said(lake, 1, "add")} - {"2026-11-21", "2026-11-22"}
+    assert reported is None
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_time_partitioned_table_is_converted_in_place(lake: DeltaLake) -> None:
+def test_time_partitions_are_converted_in_place(lake: DeltaLake) -> None:
     """A time-partitioned table is converted in place."""
     rows = [at(1, "0999-11-21T10:00:00Z"), at(2, "2026-11-21T10:00:00Z"), at(3, None)]
     load(Lake(lake.folder), ["year(t)", "day(t)"], *rows, properties=TIMED)

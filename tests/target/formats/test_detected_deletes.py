@@ -47,7 +47,7 @@ def present(*ids: int) -> list[dict]:
     return [announced(), *(record("s__keys", id=id) for id in ids)]
 
 
-def test_rows_whose_keys_the_source_lacks_are_removed(lake: Lake) -> None:
+def test_rows_missing_in_source_are_removed(lake: Lake) -> None:
     lake.load(items(), *map(item, range(10)))
     # 3 is deleted, 11 came later than the records, 12 is new, 2 is changed.
     there = [id for id in range(13) if id != 3]
@@ -61,7 +61,9 @@ def test_rows_whose_keys_the_source_lacks_are_removed(lake: Lake) -> None:
     assert lake.rows("s", "id") == [(id,) for id in (1, 2, 4, 5, 6, 7, 8, 9, 12)]
 
 
-def test_without_hard_delete_they_are_marked_and_keep_their_mark(lake: Lake) -> None:
+def test_soft_deleted_rows_keep_their_mark(lake: Lake) -> None:
+    """Without hard_delete a missing row is marked once, until it comes back."""
+
     def load(*messages: dict) -> None:
         lake.load(items(), *messages)
 
@@ -108,8 +110,8 @@ def test_too_many_deletes_fail_before_commit(lake: Lake) -> None:
     assert lake.rows("s", "id") == [(id,) for id in (*range(3, 10), 11)]
 
 
-def test_rows_that_are_marked_already_are_no_part_of_the_limit(lake: Lake) -> None:
-    """Also where the mark's column comes into the table with the first mark alone."""
+def test_marked_rows_do_not_count_toward_limit(lake: Lake) -> None:
+    """This holds even if the first deletion adds the mark's column to the table."""
     lake.load(items(), *map(item, range(10)), add_record_metadata=False)
     for first in (2, 3):
         lake.load(items(), *present(*range(first, 10)), add_record_metadata=False)
@@ -118,7 +120,8 @@ def test_rows_that_are_marked_already_are_no_part_of_the_limit(lake: Lake) -> No
     assert [row[2] for row in lake.rows("s", MARKED)] == [True] * 3 + [False] * 7
 
 
-def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> None:
+def test_empty_source_needs_limit_of_100_percent(lake: Lake) -> None:
+    """An empty source empties the table only with max_deletes_percent 100."""
     lake.load(items(), *map(item, range(10)))
     with pytest.raises(RecordError, match=r"LAKE-025 .*10.*10"):
         lake.load(items(), announced(), hard_delete=True, max_deletes_percent=99.9)
@@ -133,9 +136,7 @@ def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> 
 @pytest.mark.parametrize(
     ("gone", "living", "limit"), [(0, 0, 0), (0, 5, 0), (2, 10, 20), (1, 200, 0.5), (5, 5, 100)]
 )
-def test_the_limit_itself_is_allowed_and_one_more_is_not(
-    gone: int, living: int, limit: float
-) -> None:
+def test_delete_limit_is_inclusive(gone: int, living: int, limit: float) -> None:
     keys = PresentKeys((), Struct(()), limit)
     keys.refuse_too_many("s", gone, living)
     if limit < 100:
@@ -148,15 +149,13 @@ def test_composite_keys_are_compared_as_one(lake: Lake) -> None:
     rows = [(name, id) for name in "abcde" for id in range(4)]
     lake.load(items(keys=keys), *(item(id, 1, name) for name, id in rows))
     there = [row for row in rows if row not in (("a", 3), ("e", 0))]
-    told = [record("s__keys", id=id, name=name) for name, id in [*there, ("f", 3), ("a", 7)]]
-    lake.load(items(keys=keys), announced(keys), *told, hard_delete=True)
+    reported = [record("s__keys", id=id, name=name) for name, id in [*there, ("f", 3), ("a", 7)]]
+    lake.load(items(keys=keys), announced(keys), *reported, hard_delete=True)
     assert lake.rows("s", "name, id") == there
 
 
-def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
-    """Also where jsonschema has the last word on a line (1.0), and of types that Arrow reads from
-    text.
-    """
+def test_keys_match_values_as_stored(lake: Lake) -> None:
+    """Covers 1.0 for an integer, and types that Arrow parses from strings."""
     properties = {
         "at": {"type": "string", "format": "date-time", "x-sql-datatype": "TIMESTAMP"},
         "price": {"type": "number", "x-sql-datatype": "DECIMAL(12,2)"},
@@ -167,8 +166,8 @@ def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
     lake.load(message, *(record("s", **row) for row in rows))
     keys = {**message, "stream": "s__keys"}
     keys["schema"] = {**message["schema"], "x-keys-of": "s"}
-    told = [{**row, "at": row["at"] + ".000000", "n": row["n"] * 1.0} for row in rows[1:]]
-    lake.load(message, keys, *(record("s__keys", **row) for row in told), hard_delete=True)
+    reported = [{**row, "at": row["at"] + ".000000", "n": row["n"] * 1.0} for row in rows[1:]]
+    lake.load(message, keys, *(record("s__keys", **row) for row in reported), hard_delete=True)
     assert lake.rows("s", "n") == [(n,) for n in range(1, 10)]
 
 
@@ -189,7 +188,7 @@ def test_present_keys_match_a_widened_key(lake: Lake) -> None:
     assert lake.types("s")["id"] == "BIGINT"
 
 
-def test_only_files_that_hold_such_a_row_are_written_anew(lake: Lake) -> None:
+def test_only_files_with_deletes_are_rewritten(lake: Lake) -> None:
     for first in (0, 100, 200):
         lake.load(items(), *map(item, range(first, first + 10)))
     files = sorted((lake.folder / "raw/s").iterdir())
@@ -204,7 +203,7 @@ def test_only_files_that_hold_such_a_row_are_written_anew(lake: Lake) -> None:
     )
 
 
-def test_the_history_of_append_dedup_keeps_every_version(lake: Lake) -> None:
+def test_append_dedup_history_keeps_every_version(lake: Lake) -> None:
     lake.load(items("append-dedup"), *map(item, range(10)))
     lake.load(items("append-dedup"), item(5, 2, "b"), *present(*range(1, 10)), hard_delete=True)
     assert lake.rows("s", "id, name") == [(id, "b" if id == 5 else "a") for id in range(1, 10)]
@@ -250,7 +249,7 @@ def test_append_only_table_loses_all_rows_of_a_key(lake: Lake) -> None:
     ]
 
 
-def test_the_same_schema_again_changes_nothing(lake: Lake) -> None:
+def test_repeated_schema_changes_nothing(lake: Lake) -> None:
     lake.load(items(), *map(item, range(10)))
     again = [items(), announced()]
     lake.load(
@@ -310,7 +309,7 @@ def test_unusable_keys_are_refused(
     assert lake.files() == []
 
 
-def test_overwrite_needs_no_keys_and_says_so(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_overwrite_logs_that_keys_are_ignored(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     full = items("overwrite", **{"x-extent": "full"})
     lake.load(full, announced(), *map(item, range(5)), *present(1, 2))
     assert lake.rows("s", "id") == [(id,) for id in range(5)]
@@ -356,7 +355,8 @@ def test_tap_death_while_sending_keys_deletes_nothing(
     assert [path for path in lake.files() if "/staging/" in path] == []
 
 
-def test_a_stream_map_that_renames_a_stream_takes_its_keys_along(lake: Lake) -> None:
+def test_stream_alias_applies_to_its_keys(lake: Lake) -> None:
+    """A stream map that changes the key column is refused."""
     renamed = {"stream_maps": {"s": {"__alias__": "t", "name": "name + '!'"}}, "hard_delete": True}
     lake.load(items(), *map(item, range(10)), **renamed)
     lake.load(items(), *present(*range(1, 10)), **renamed)

@@ -79,8 +79,10 @@ def test_delta_reader_sees_each_row_once_during_join(tmp_path: Path, few: int) -
     version = DeltaTable(f"{lake.url}/{TABLE}").version()
     lines = (Path(lake.url) / TABLE / f"_delta_log/{version:020d}.json").read_text().splitlines()
     actions = [(kind, action) for line in lines for kind, action in json.loads(line).items()]
-    told = [(kind, action["dataChange"]) for kind, action in actions if kind in ("add", "remove")]
-    assert sorted(told) == [("add", False), ("add", True), *[("remove", False)] * (few + 1)]
+    reported = [
+        (kind, action["dataChange"]) for kind, action in actions if kind in ("add", "remove")
+    ]
+    assert sorted(reported) == [("add", False), ("add", True), *[("remove", False)] * (few + 1)]
 
 
 @pytest.mark.parametrize("change", ["delete", "optimize"])

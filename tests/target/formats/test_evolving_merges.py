@@ -50,9 +50,7 @@ def row(**values: Any) -> JSON:
     ("method", "metadata"),
     [("upsert", False), ("append-dedup", True), ("overwrite-delete-stale", True)],
 )
-def test_a_merge_may_bring_new_and_wider_columns(
-    lake: Lake, seen, method: str, metadata: bool
-) -> None:
+def test_merge_accepts_new_and_wider_columns(lake: Lake, seen, method: str, metadata: bool) -> None:
     settings = {"add_record_metadata": metadata, "hard_delete": True}
     lake.load(items(method, id=INT, a=INT), *(row(id=n, a=n) for n in range(3)), **settings)
     lake.load(items(method, id=INT, a=INT), *(row(id=n, a=n) for n in range(100, 103)), **settings)
@@ -78,7 +76,7 @@ def test_a_merge_may_bring_new_and_wider_columns(
         assert sorted(each["id"] for each in history) == [0, 1, 1, 2, 3, 100, 101, 102]
 
 
-def test_a_key_may_become_wider(lake: Lake, seen) -> None:
+def test_key_may_become_wider(lake: Lake, seen) -> None:
     lake.load(items("upsert", id=INT, a=TEXT), row(id=1, a="old"), row(id=2, a="old"))
     lake.load(items("upsert", id=BIGINT, a=TEXT), row(id=2**40, a="new"), row(id=2, a="new"))
     lake.load(items("upsert", id=INT, a=TEXT), row(id=1, a="newest"))
@@ -88,7 +86,7 @@ def test_a_key_may_become_wider(lake: Lake, seen) -> None:
     )
 
 
-def test_a_key_may_become_text(lake: Lake, seen) -> None:
+def test_key_may_become_text(lake: Lake, seen) -> None:
     lake.load(items("upsert", id=INT, a=TEXT), row(id=1, a="old"), row(id=2, a="old"))
     asked = {"stream_options": {"s": {"columns": {"id": "string"}}}}
     lake.load(items("upsert", id=TEXT, a=TEXT), row(id="2", a="new"), row(id="x", a="new"), **asked)
@@ -98,10 +96,10 @@ def test_a_key_may_become_text(lake: Lake, seen) -> None:
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("method", "metadata"), [("upsert", True), ("append-dedup", False)])
-def test_the_last_received_wins_across_schemas_of_one_run(
+def test_last_received_row_wins_across_schemas(
     lake: Lake, seen, method: str, metadata: bool
 ) -> None:
-    """Lines are Spark's or jsonschema's (1.0), so rows say where they were in their batch."""
+    """Lines parsed by Spark and by jsonschema (1.0) keep their position in the batch."""
     first = items(method, id=INT, a=INT, o=OBJECT)
     second = items(method, id=INT, o=OBJECT, a=BIGINT, b=TEXT)
     turns: list[JSON] = []
@@ -187,7 +185,7 @@ def test_new_column_is_added_to_unchanged_files(lake: Lake) -> None:
 
 
 def test_last_received_row_survives_column_changes(lake: Lake, seen) -> None:
-    """Files that were brought to the new columns have new names.
+    """Files that were rewritten with the new columns have new names.
 
     Their rows stay older than those of the run.
     """

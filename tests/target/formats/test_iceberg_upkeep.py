@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> IcebergLake:
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_tables_of_other_formats_are_converted_where_they_lie(lake: IcebergLake, kind: str) -> None:
+def test_other_formats_are_converted_in_place(lake: IcebergLake, kind: str) -> None:
     plain = Lake(lake.folder)
     options = {"s": {"partition_by": ["name"]}}
     plain.load(
@@ -79,9 +79,10 @@ def test_compact_is_one_snapshot_and_keeps_older_ones(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
+def test_vacuum_expires_snapshots_and_their_files(
     lake: IcebergLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Tagged snapshots and the files they need are kept."""
     for number in range(3):
         lake.load(items("overwrite"), item(number, "a"))
     lake.load(items(), item(7, "a"))
@@ -92,8 +93,8 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
     assert command(lake, "vacuum", "--json") == 0
     assert json.loads(capsys.readouterr().out)["tables"] == {}
     assert command(lake, "vacuum", "--json", "--older-than", "0s", "--dry-run") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["run_id"], told["tables"]["raw/s"]["snapshots"]) == (
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["run_id"], reported["tables"]["raw/s"]["snapshots"]) == (
         None,
         [snapshots[0], snapshots[2]],
     )
@@ -105,7 +106,7 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
     ]
     assert lake.rows("s", "id", snapshots[1]) == [(1,)]
     assert lake.rows("s", "id") == [(2,), (7,)]
-    assert not [path for path in told["paths"] if (lake.folder / path).exists()]
+    assert not [path for path in reported["paths"] if (lake.folder / path).exists()]
     assert len(data_files(lake)) == 3
     lake.load(items(), item(8, "a"))
     assert lake.rows("s", "id") == [(2,), (7,), (8,)]

@@ -101,7 +101,8 @@ def test_omitted_log_value_is_taken_from_previous_row(lake: Lake, hard: bool) ->
     assert set(lake.rows("s", "_sdc_unchanged")) == {(None,)}
 
 
-def test_the_history_says_which_values_were_not_there(lake: Lake) -> None:
+def test_history_records_unchanged_columns(lake: Lake) -> None:
+    """_sdc_unchanged lists the columns whose values the log omitted."""
     dedup = {"x-load-method": "append-dedup"}
     lake.load(changes("full", **dedup), row(None, id=1, note="first", body="big"))
     lake.load(changes(unchanged=True, **dedup), partial(5, "body", id=1, note="second"))
@@ -111,7 +112,7 @@ def test_the_history_says_which_values_were_not_there(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
-def test_a_table_that_is_read_anew_holds_what_the_source_holds(lake: Lake) -> None:
+def test_reread_table_matches_source(lake: Lake) -> None:
     said = {"x-load-method": "append-dedup"}
     lake.load(
         changes("full", **said), *(row(None, id=key, note="old", body="b") for key in (1, 2, 3))
@@ -186,9 +187,8 @@ def test_meltano_postgres_log_messages_are_loaded(lake: Lake) -> None:
         ("s__history", {"load_method": "append-dedup", "hard_delete": True}),
     ],
 )
-def test_a_delete_is_no_version_where_no_metadata_is_wanted(
-    lake: Lake, table: str, settings: JSON
-) -> None:
+def test_deletes_are_marked_without_metadata(lake: Lake, table: str, settings: JSON) -> None:
+    """A delete has _sdc_deleted_at even with add_record_metadata false, so it is no version."""
     lake.load(
         changes("full"), row(None, id=1, note="a", body=None), **settings, add_record_metadata=False
     )
@@ -211,7 +211,7 @@ def test_a_delete_is_no_version_where_no_metadata_is_wanted(
     }
 
 
-def test_an_idle_run_changes_nothing(lake: Lake) -> None:
+def test_idle_run_changes_nothing(lake: Lake) -> None:
     lake.load(
         changes("full"),
         row(None, id=1, note="a", body=None),

@@ -23,13 +23,13 @@ from target.loading import record, schema
 from target_spark_lake.iceberg_log import producer
 
 
-def test_pyiceberg_is_the_version_that_was_read() -> None:
+def test_pyiceberg_version_was_reviewed() -> None:
     assert version("pyiceberg") == "0.12.0", (
         "read its producers again, then name the new version here"
     )
 
 
-def test_the_producers_have_the_members_that_are_used() -> None:
+def test_producers_have_required_members() -> None:
     made = list(inspect.signature(_SnapshotProducer.__init__).parameters)
     assert {"operation", "transaction", "io", "snapshot_properties"} <= set(made)
     assert "_process_manifests" in vars(_SnapshotProducer)
@@ -62,7 +62,7 @@ def test_the_producers_have_the_members_that_are_used() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
-def test_manifests_stay_few_however_many_runs_there_were(
+def test_manifests_stay_few_after_many_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 5

@@ -52,7 +52,7 @@ def test_history_repeats_no_version(lake: Lake) -> None:
     assert sorted(lake.rows("s__history", "id, name")) == [(1, "a"), (2, "b"), (2, "b2")]
 
 
-def test_identical_rows_without_a_key_are_counted(lake: Lake) -> None:
+def test_identical_keyless_rows_are_counted(lake: Lake) -> None:
     keyless = {**items("append-only", **{"x-sent-since": 5}), "key_properties": []}
     lake.load(
         {**items("append-only"), "key_properties": []}, item(None, 5, "a"), item(None, 5, "a")

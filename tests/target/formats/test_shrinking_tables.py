@@ -33,9 +33,7 @@ def whole(rows: int, method: str = "overwrite") -> list[JSON]:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake])
-def test_a_table_that_shrinks_too_far_fails_before_its_commit(
-    tmp_path: Path, kind: type[Lake], method: str
-) -> None:
+def test_shrunk_table_fails_before_commit(tmp_path: Path, kind: type[Lake], method: str) -> None:
     lake = kind(tmp_path / "lake")
     lake.load(*whole(10, method), max_shrink_percent=50)
     before = lake.files(), lake.state()
@@ -65,9 +63,7 @@ def test_increments_are_not_concerned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "limit"), [(0, 0, 0), (5, 9, 0), (10, 8, 20), (7, 0, 100)]
 )
-def test_the_limit_itself_is_allowed_and_one_more_is_not(
-    before: int, after: int, limit: float
-) -> None:
+def test_shrink_limit_is_inclusive(before: int, after: int, limit: float) -> None:
     refuse_shrink("t", before, after, limit)
     if limit < 100 and before > after:
         with pytest.raises(ShrunkTableError):
@@ -75,8 +71,8 @@ def test_the_limit_itself_is_allowed_and_one_more_is_not(
 
 
 @pytest.mark.usefixtures("without_jvm", "checkpoints_at_once")
-def test_a_refused_table_is_read_again_by_the_next_run(tmp_path: Path) -> None:
-    """The rows that a refused run had staged are dropped: the source may be whole again."""
+def test_next_run_reads_refused_table_again(tmp_path: Path) -> None:
+    """Rows staged by the refused run are dropped, since the source may be complete again."""
     lake = Lake(tmp_path / "lake")
     lake.load(*lake.announced(whole(10)))
     few = lake.announced([*whole(1), state(more=1)])

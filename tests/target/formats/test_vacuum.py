@@ -84,7 +84,8 @@ def lake(tmp_path: Path, capsys: Any) -> VacuumedLake:
     return lake
 
 
-def test_replaced_files_go_once_no_kept_version_needs_them(lake: VacuumedLake) -> None:
+def test_unneeded_replaced_files_are_removed(lake: VacuumedLake) -> None:
+    """Replaced files are removed once no kept version needs them."""
     for number in range(4):
         lake.overwrite((1, f"a{number}"), (2, "b"))
     assert (len(lake.data()), len(lake.present())) == (4, 1)
@@ -120,7 +121,7 @@ def test_replaced_files_go_once_no_kept_version_needs_them(lake: VacuumedLake) -
     assert lake.rows("s", "id, name") == [(1, "c")]
 
 
-def test_a_reader_of_a_kept_version_goes_on(lake: VacuumedLake) -> None:
+def test_reader_of_kept_version_continues(lake: VacuumedLake) -> None:
     lake.overwrite((1, "a"))
     lake.overwrite((1, "b"))
     lake.age(2 * DAY)
@@ -153,7 +154,8 @@ def test_late_replaced_file_is_kept_for_readers(
     assert lake.command("vacuum", "--older-than", "2d")["tables"]["raw/s"]["files"] == 1
 
 
-def test_the_owner_of_a_table_may_keep_its_files_longer(lake: VacuumedLake) -> None:
+def test_table_retention_property_is_respected(lake: VacuumedLake) -> None:
+    """A longer delta.deletedFileRetentionDuration of the table overrides --older-than."""
     lake.overwrite((1, "a"))
     lake.table("s").alter.set_table_properties(
         {"delta.deletedFileRetentionDuration": "interval 3 days"}
@@ -175,11 +177,11 @@ def test_the_owner_of_a_table_may_keep_its_files_longer(lake: VacuumedLake) -> N
         ("", 0),
     ],
 )
-def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> None:
+def test_delta_interval_is_parsed(text: str, seconds: float) -> None:
     assert retention({"delta.deletedFileRetentionDuration": text}, "t").total_seconds() == seconds
 
 
-def test_an_interval_of_another_kind_stops_it() -> None:
+def test_unsupported_interval_stops_vacuum() -> None:
     with pytest.raises(StorageError, match="LAKE-081"):
         retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
 
@@ -232,7 +234,8 @@ def test_truncated_log_counts_only_its_tombstones(
     assert len(lake.data()) == 3
 
 
-def test_old_journals_go_but_for_those_that_a_start_may_ask(lake: VacuumedLake) -> None:
+def test_old_journals_are_removed_unless_needed(lake: VacuumedLake) -> None:
+    """Journals that a later start may read are kept."""
     layout, storage = Layout("test"), Storage(str(lake.folder))
     lake.overwrite((1, "a"))
     open_run(storage, layout, process=dead_process(), lock_ttl_seconds=NO_BEATS)  # dies
@@ -268,7 +271,8 @@ def test_old_rejected_records_go(lake: VacuumedLake) -> None:
     assert [path.name for path in (lake.folder / ".dataspoc/rejected/test").iterdir()] == ["notes"]
 
 
-def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake) -> None:
+def test_batches_without_run_expire_after_one_day(lake: VacuumedLake) -> None:
+    """A shorter --older-than does not remove younger batches."""
     lake.overwrite((1, "a"))
     folder = lake.folder / ".dataspoc/staging/batches"
     folder.mkdir(parents=True)
@@ -286,10 +290,8 @@ def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["delta", "iceberg"])
-def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chosen: str) -> None:
-    """Former versions, rejected records, journals, a dead run's checkpoint, a living tap's batches:
-    however old.
-    """
+def test_vacuum_keeps_files_of_other_pipelines(lake: VacuumedLake, chosen: str) -> None:
+    """Covers versions, rejected records, journals, checkpoints and batches of any age."""
     other = VacuumedLake(lake.folder, f"{lake.folder}/.dataspoc/state/test2/state.json")
     # Their names begin with those of ours.
     theirs: Any = {"pipeline": "test2", "format": chosen, "on_invalid_record": "quarantine"}
@@ -371,7 +373,7 @@ def test_vacuum_refused_while_locked_or_resumable(
     holder.leave()
 
 
-def test_an_age_that_is_none_is_refused(lake: VacuumedLake) -> None:
+def test_invalid_age_is_refused(lake: VacuumedLake) -> None:
     with pytest.raises(ConfigurationError, match="RUN-007"):
         lake.command("vacuum", "--older-than", "a week")
 

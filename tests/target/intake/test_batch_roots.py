@@ -115,9 +115,9 @@ def test_file_outside_batch_roots_is_refused_unread(
     (lake.folder / "folder").symlink_to(tmp_path)
     for name, spelling in OUTSIDE.items():
         url = spelling.format(out=tmp_path, lake=lake.folder)
-        with pytest.raises(ProtocolError) as told:
+        with pytest.raises(ProtocolError) as reported:
             lake.load(S, naming(url), state(s=1), on_invalid_record="quarantine")
-        text = str(told.value)
+        text = str(reported.value)
         assert text.startswith("LAKE-013 stream s: batch file "), name
         assert (" is refused: " in text, f"(batch_roots: {lake.folder})" in text, "\n" in text) == (
             True,
@@ -130,7 +130,8 @@ def test_file_outside_batch_roots_is_refused_unread(
     assert (lake.rows("s", "id"), lake.state(), hidden[2].read_text()) == ([(0,)], {"s": 0}, SECRET)
 
 
-def test_another_bucket_in_the_tap_s_config_is_named_as_such(lake: Lake, tmp_path: Path) -> None:
+def test_mismatched_tap_bucket_is_reported(lake: Lake, tmp_path: Path) -> None:
+    """A batch file in another lake's staging means the tap's config has another bucket."""
     batch = tmp_path / "other lake/.dataspoc/staging/batches/part-0.jsonl"
     batch.parent.mkdir(parents=True)
     batch.write_bytes(LINE)
@@ -215,7 +216,7 @@ def buckets(s3: Any) -> tuple[str, str]:
         (None, "S3://{plain}/lake/x.jsonl", None),
     ],
 )
-def test_of_a_bucket_only_keys_below_the_roots_count(
+def test_only_bucket_keys_below_roots_are_read(
     s3: Any,
     buckets: tuple[str, str],
     tmp_path: Path,
@@ -235,14 +236,15 @@ def test_of_a_bucket_only_keys_below_the_roots_count(
         lake.load(S, naming(url.format(**names)), state(s=1), **settings)
         assert set(files.glob(written)) - before
         return
-    with pytest.raises(ProtocolError, match=rf"LAKE-013 .*{error}") as told:
+    with pytest.raises(ProtocolError, match=rf"LAKE-013 .*{error}") as reported:
         lake.load(S, naming(url.format(**names)), state(s=1), **settings)
     (journal,) = set(files.glob(journals)) - before
     assert "refused" in files.cat(journal).decode()
-    assert SECRET not in str(told.value) + files.cat(journal).decode()
+    assert SECRET not in str(reported.value) + files.cat(journal).decode()
 
 
-def test_addresses_are_shown_without_secrets_and_in_one_line() -> None:
+def test_addresses_are_shown_without_secrets() -> None:
+    """A shown address is one short line."""
     assert shown("https://me:hidden@host/x?sig=hidden") == "https://*****@host/x"
     assert shown("/a\nb") == "/a?b"
     assert len(shown("/" + "x" * 5000)) < 400

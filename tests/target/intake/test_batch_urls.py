@@ -72,7 +72,7 @@ def message(rows: object) -> BatchMessage:
         ),
     ],
 )
-def test_no_error_shows_a_secret_of_a_url(storage: Storage, raising: Any, why: str) -> None:
+def test_errors_hide_url_secrets(storage: Storage, raising: Any, why: str) -> None:
     with pytest.raises(ProtocolError, match=why) as raised:
         raising(storage)
     assert "bucket/file" in str(raised.value)

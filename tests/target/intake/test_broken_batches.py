@@ -140,7 +140,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_batch_fails_the_run_by_stream_and_file(
+def test_broken_batch_error_names_stream_and_file(
     spark: object, lake: Lake, tap: BatchRun, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """A batch that is not what it claims fails the run, naming its stream and file."""
@@ -149,15 +149,15 @@ def test_broken_batch_fails_the_run_by_stream_and_file(
     no_network |= {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}}
     name, change, error = BROKEN[fault]
     lake.load(S, record("s", id=0), state(s=0))
-    with pytest.raises((ProtocolError, StorageError), match=error) as told:
+    with pytest.raises((ProtocolError, StorageError), match=error) as reported:
         roots = [str(lake.folder), "s3://nowhere", "nosuch://place"]
         lake.load(
             S, broken(tap, name, change), state(s=1), storage_options=no_network, batch_roots=roots
         )
-    assert "secret-of-mine" not in str(told.value)
+    assert "secret-of-mine" not in str(reported.value)
     assert (lake.rows("s", "id"), lake.state()) == ([(0,)], {"s": 0})
 
 
-def test_a_batch_before_its_schema_is_refused(lake: Lake, tap: BatchRun) -> None:
+def test_batch_before_schema_is_refused(lake: Lake, tap: BatchRun) -> None:
     with pytest.raises(ProtocolError, match="LAKE-003"):
         lake.load(tap.parquet("s", numbers(1)))

@@ -56,12 +56,10 @@ def test_expanding_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most_mb", "fits"), [(4, True), (1, False)])
-def test_the_limit_by_default(
+def test_default_expansion_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mb: int, fits: bool
 ) -> None:
-    """By default the limit is 100 times the file's size, or a number of megabytes if that is
-    more.
-    """
+    """The limit is 100 times the file's size, or a fixed number of megabytes if larger."""
     monkeypatch.setattr(batch_files, "LIKELY_EXPANDED_MB", most_mb)
     path = blank_lines(tmp_path / "bomb.jsonl.gz", 2)
     place = BatchLocation(

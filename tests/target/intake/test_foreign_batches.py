@@ -22,7 +22,8 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_bytes_of_a_text_column_are_its_text(lake: Lake, tap: BatchRun) -> None:
+def test_binary_text_column_is_decoded(lake: Lake, tap: BatchRun) -> None:
+    """Bytes in a text column become UTF-8 text; in a base64 column they stay bytes."""
     array = pa.array([b"\xc3\xa9", None, b""], pa.binary())
     text, coded = (
         {"type": ["string", "null"]},
@@ -60,7 +61,7 @@ def test_foreign_parquet_file_is_loaded_as_records(lake: Lake, tap: BatchRun) ->
             "unknown": pa.array(["left out", None]),
         }
     )
-    lake.load(schema("s", FOREIGN, ("id",)), tap.parquet("s", rows, metadata=False, told=False))
+    lake.load(schema("s", FOREIGN, ("id",)), tap.parquet("s", rows, metadata=False, reported=False))
     first, second = lake.rows(
         "s", 'id, "at", amount, weight, name, "none", flag, _sdc_extracted_at'
     )
@@ -110,9 +111,7 @@ def test_json_lines_become_records(
     assert not tap.folder.exists()
 
 
-def test_json_lines_longer_than_what_is_read_at_once_are_whole(
-    lake: Lake, tap: BatchRun, monkeypatch
-) -> None:
+def test_json_line_longer_than_chunk_is_whole(lake: Lake, tap: BatchRun, monkeypatch) -> None:
     monkeypatch.setattr("target_spark_lake.load.batch_files.PIECE_BYTES", 7)
     rows = [{"id": number, "name": "n" * number} for number in range(20)]
     lake.load(S, tap.lines("s", rows))

@@ -100,7 +100,7 @@ def render_value(message: dict, style: int) -> dict:
     return json.loads(render(message, style))
 
 
-def test_lines_of_a_learned_head_pass_in_one_piece() -> None:
+def test_lines_with_known_head_are_grouped() -> None:
     lines = b"".join(
         render({"type": "RECORD", "stream": "a", "record": {"n": n}}, 0) for n in range(1000)
     )
@@ -109,7 +109,7 @@ def test_lines_of_a_learned_head_pass_in_one_piece() -> None:
     assert b"".join(item.data for item in routed if isinstance(item, RecordLines)) == lines
 
 
-def test_each_group_knows_the_number_of_its_first_line() -> None:
+def test_line_group_has_its_first_line_number() -> None:
     def record(stream: str) -> bytes:
         return render({"type": "RECORD", "stream": stream, "record": {}}, 0)
 
@@ -165,7 +165,7 @@ def test_input_ending_inside_a_line_is_a_dead_tap(
         (b'{"type":"RECORD","stream":"b","record":{"n":NaN}}\n', "input line 2 is not JSON"),
     ],
 )
-def test_a_malformed_line_is_named_by_its_number(line: bytes, said: str) -> None:
+def test_malformed_line_is_named_by_number(line: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         route([render({"type": "RECORD", "stream": "a", "record": {}}, 0) + line])
 

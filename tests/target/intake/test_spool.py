@@ -13,9 +13,7 @@ from target_spark_lake.intake.spool import SpooledBatch, batch_bytes
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.one_of(st.just("mark"), st.integers(1, 5)), max_size=12))
-def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(
-    tmp_path: Path, steps: list[object]
-) -> None:
+def test_cut_back_restores_batch_at_its_mark(tmp_path: Path, steps: list[object]) -> None:
     batch = SpooledBatch(tmp_path / "batch.jsonl")
     number, kept = 0, 0
     for step in steps:
@@ -40,7 +38,7 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(
     batch.remove()
 
 
-def test_batch_size_grows_up_to_the_target_file_size() -> None:
+def test_batch_size_is_limited_by_target_file_size() -> None:
     """Batches grow with their stream, up to a limit set by the target file size."""
     mb = 1 << 20
     assert [batch_bytes(before * mb, 128) // mb for before in (0, 90, 300, 10_000)] == [

@@ -25,7 +25,8 @@ BATCH = {
 
 @pytest.mark.parametrize("settings", MAPPED)
 @pytest.mark.parametrize("early", [record("s", id=1), BATCH], ids=["record", "batch"])
-def test_what_comes_before_its_schema_is_refused(tmp_path, early: dict, settings: dict) -> None:
+def test_data_before_schema_is_refused(tmp_path, early: dict, settings: dict) -> None:
+    """A RECORD or BATCH before its SCHEMA is refused with stream maps and flattening too."""
     lake = Lake(tmp_path / "lake")
     with pytest.raises(RecordBeforeSchemaError, match="LAKE-003"):
         lake.load(
@@ -36,7 +37,7 @@ def test_what_comes_before_its_schema_is_refused(tmp_path, early: dict, settings
 
 @pytest.mark.parametrize("settings", MAPPED)
 @pytest.mark.parametrize("bad", [b'{"id": NaN}', b'{"id": 1', b'{"id": "\\ud83d"}'])
-def test_a_bad_line_is_told_with_its_number(tmp_path, bad: bytes, settings: dict) -> None:
+def test_bad_line_is_reported_with_number(tmp_path, bad: bytes, settings: dict) -> None:
     line = b'{"type":"RECORD","stream":"s","record":' + bad + b"}\n"
     good = b'{"type":"RECORD","stream":"s","record":{"id":\r1}}\n'
     with pytest.raises(ProtocolError, match="LAKE-001"):

@@ -22,7 +22,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_the_target_says_that_it_takes_batches() -> None:
+def test_target_announces_batch_capability() -> None:
     assert PluginCapabilities.BATCH in TargetSparkLake.capabilities
 
 
@@ -44,7 +44,7 @@ def test_records_and_batches_of_one_stream_keep_their_order(lake: Lake, tap: Bat
     assert [id for ids in found for id in ids] == list(range(1, 10))
 
 
-def test_an_overwrite_by_batches_leaves_exactly_their_rows(lake: Lake, tap: BatchRun) -> None:
+def test_batch_overwrite_leaves_only_its_rows(lake: Lake, tap: BatchRun) -> None:
     whole = {
         **S,
         "schema": {**S["schema"], "x-replication-method": "FULL_TABLE", "x-extent": "full"},
@@ -61,8 +61,8 @@ def test_large_manifest_arrives_whole_and_in_order(lake: Lake, tap: BatchRun) ->
     assert found == [[number] for number in range(200)]
 
 
-def test_files_of_somebody_else_are_read_and_stay(lake: Lake, tmp_path: Path) -> None:
-    """Outside of the bucket or in it: only what was written for the lake to take is taken."""
+def test_foreign_batch_files_are_read_and_kept(lake: Lake, tmp_path: Path) -> None:
+    """Only files written for the lake are taken over, inside or outside the bucket."""
     folder = tmp_path / "other's files, 100%"
     inside = lake.folder / "incoming" / "b=1"
     paths = []
@@ -77,7 +77,7 @@ def test_files_of_somebody_else_are_read_and_stay(lake: Lake, tmp_path: Path) ->
     assert all(path.exists() for path in paths)
 
 
-def test_batch_outside_the_bucket_is_copied_in(lake: Lake, tmp_path: Path) -> None:
+def test_batch_outside_bucket_is_copied_in(lake: Lake, tmp_path: Path) -> None:
     """A batch run outside the bucket is copied in and then removed."""
     tap = BatchRun(tmp_path / "elsewhere")
     body = [tap.parquet("s", numbers(1, 2), files=2), tap.lines("s", [{"id": 3}])]
@@ -86,7 +86,7 @@ def test_batch_outside_the_bucket_is_copied_in(lake: Lake, tmp_path: Path) -> No
     assert not tap.folder.exists()
 
 
-def test_stream_maps_change_the_records_of_batches(lake: Lake, tap: BatchRun) -> None:
+def test_stream_maps_apply_to_batches(lake: Lake, tap: BatchRun) -> None:
     maps = {"s": {"name": "name + '!'", "__alias__": "t"}}
     lake.load(
         S, tap.parquet("s", numbers(1)), tap.lines("s", [{"id": 2, "name": "y"}]), stream_maps=maps
@@ -94,7 +94,7 @@ def test_stream_maps_change_the_records_of_batches(lake: Lake, tap: BatchRun) ->
     assert lake.rows("t", "id, name") == [(1, "x!"), (2, "y!")]
 
 
-def test_a_batch_without_a_file_or_a_row_is_no_error(lake: Lake, tap: BatchRun) -> None:
+def test_batch_without_files_or_rows_is_accepted(lake: Lake, tap: BatchRun) -> None:
     lake.load(S, {**message("s", "parquet", [])}, tap.parquet("s", numbers()), record("s", id=1))
     assert lake.rows("s", "id") == [(1,)]
     assert len(table_files(lake)) == 1

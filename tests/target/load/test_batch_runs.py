@@ -138,7 +138,7 @@ def test_file_written_by_spark_is_adopted_unchanged(
     ]
 
 
-def test_the_keys_of_detected_deletes_may_come_in_batches(spark: object, tmp_path: Path) -> None:
+def test_detected_delete_keys_may_come_in_batches(spark: object, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     upsert = {**S, "schema": {**S["schema"], "x-load-method": "upsert"}}
     keys = schema("s__keys", {"id": INT}, ("id",), **{"x-keys-of": "s"})
@@ -305,7 +305,7 @@ def test_s3_batches_are_moved_or_read_across_buckets(
 
 
 @pytest.mark.usefixtures("without_jvm")
-@pytest.mark.parametrize("metadata", [True, False], ids=["adopted", "written anew"])
+@pytest.mark.parametrize("metadata", [True, False], ids=["adopted", "rewritten"])
 def test_late_committed_batch_files_are_staged_as_late(tmp_path: Path, metadata: bool) -> None:
     """Files of late-committed rows are staged as such."""
     lake = Lake(tmp_path / "lake")

@@ -69,14 +69,14 @@ def test_damaged_table_record_blocks_a_new_path(tmp_path) -> None:
     assert len(held(lake, "other")) == 1
 
 
-def test_a_stream_that_comes_whole_begins_a_table_anywhere(tmp_path) -> None:
+def test_full_stream_starts_table_at_any_path(tmp_path) -> None:
     lake = Lake(tmp_path / "lake")
     run(lake, 1)
     run(lake, 2, "full", path="other")
     assert len(held(lake, "other")) == 1
 
 
-def test_a_stream_without_a_table_begins_one_at_its_bookmark(tmp_path) -> None:
+def test_stream_without_table_starts_at_bookmark(tmp_path) -> None:
     lake = Lake(tmp_path / "lake")
     run(lake, 1)
     more: JSON = {"type": "STATE", "value": {"bookmarks": {"t": {"replication_key_value": 7}}}}

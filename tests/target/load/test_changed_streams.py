@@ -94,7 +94,7 @@ def test_changed_config_is_refused_in_its_first_run(lake: Lake, settings: JSON, 
     assert lake.rows("s", "a") == [(1,)]
 
 
-def test_full_stream_at_new_path_logs_the_old_path(
+def test_full_stream_at_new_path_logs_old_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full stream at a new path logs where its rows were before."""
@@ -120,10 +120,8 @@ def test_format_downgrade_is_refused_without_rows(tmp_path: Path) -> None:
         load(lake, AB, ("a",), format="parquet")
 
 
-def test_a_run_without_changes_reads_no_record_of_a_table(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor does the first run after 0.1.0, whose journals do not know the streams."""
+def test_unchanged_run_reads_no_table_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes the first run after 0.1.0, whose journals do not list the streams."""
     journals = sorted((lake.folder / ".dataspoc/runs/test").glob("*.json"))
     body = json.loads(journals[-1].read_text())
     assert list(body.pop("shapes")) == ["s"]

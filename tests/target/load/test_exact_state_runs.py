@@ -83,10 +83,8 @@ def test_foreign_state_survives_runs_and_commands(
     assert saved() == STATE.replace(',"a":{}', "")
 
 
-def test_the_order_of_a_states_members_is_the_last_ones(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What is printed is what is saved."""
+def test_state_keeps_latest_member_order(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The printed state equals the saved one."""
     lake = Lake(tmp_path / "lake")
     for number, state in enumerate(('{"a":1,"b":2}', '{"b":2,"a":1}')):
         load(lake, state, number)
@@ -98,7 +96,7 @@ def lake_state(lake: Lake) -> JSON:
     return dict(state_from_json((lake.folder / ".dataspoc/state/test/state.json").read_bytes()))
 
 
-def test_a_run_that_died_is_continued_from_the_very_state(tmp_path: Path) -> None:
+def test_dead_run_resumes_from_exact_state(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     load(lake, STATE, 1)
     value = state_from_json(OTHER)
@@ -125,7 +123,8 @@ def test_a_run_that_died_is_continued_from_the_very_state(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["STATE", "state"])
-def test_a_state_that_every_parser_takes_keeps_its_numbers_too(kind: str) -> None:
+def test_simple_state_keeps_its_number_spelling(kind: str) -> None:
+    """Even a state that every JSON parser accepts keeps its numbers digit by digit."""
     value = '{"a":1.10,"b":18446744073709551616,"c":-0}'
     message = parse_line(b'{"value":%s,"type":"%s"}' % (value.encode(), kind.encode()), 1)
     assert text_of(message["value"]) == value
@@ -175,7 +174,7 @@ def test_meltano_float_rounding_keeps_committed_state(
     assert text_of(lake_state(lake)) == '{"a":1}'
 
 
-def test_the_journal_of_a_run_holds_the_state_as_it_came(tmp_path: Path) -> None:
+def test_journal_holds_exact_state(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     load(lake, STATE, 1)
     storage = open_state_source(lake.state_url).lake

@@ -77,7 +77,8 @@ def test_foreign_stream_extent_follows_bookmarks(
     ("sent", "names"),
     [("clock", ["clock"]), ([None], []), (None, []), (["clock", None], ["clock"])],
 )
-def test_bookmark_properties_are_read_as_taps_write_them(sent: object, names: list[str]) -> None:
+def test_bookmark_properties_are_read_leniently(sent: object, names: list[str]) -> None:
+    """A string, null and lists with null are accepted, as taps write them."""
     assert read_schema(sent).bookmark_properties == tuple(names)
     assert Extents({}, {}, STREAMS).is_whole(read_schema(sent)) == (not names)
 
@@ -94,7 +95,7 @@ def test_invalid_bookmark_properties_are_refused(
         read_schema(sent)
 
 
-def test_bookmark_of_the_run_counts_after_first_run() -> None:
+def test_sent_bookmark_counts_after_first_run() -> None:
     """A bookmark that the run itself sends counts, but not in a first run."""
     came = {"bookmarks": {"s": {"lsn": 4}}}
     assert Extents(None, came, STREAMS).is_whole(stream())
@@ -128,9 +129,10 @@ def test_unknown_bookmark_waits_for_all_schemas() -> None:
         ((None, "full"), False),
     ],
 )
-def test_a_later_schema_makes_no_delta_whole(
+def test_later_schema_makes_no_delta_full(
     extents: tuple[str | None, str | None], whole: bool
 ) -> None:
+    """A stream is full only if each of its schemas says so."""
     first, last = (stream("clock", extent=extent) for extent in extents)
     assert Extents({}).is_whole(last.following(first)) == whole
 

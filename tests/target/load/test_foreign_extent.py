@@ -51,8 +51,8 @@ def test_foreign_stream_is_full_unless_marked_delta(
 
 
 @pytest.mark.parametrize("silent", ["first", "last"])
-def test_stream_is_delta_if_any_schema_says_so(lake: Lake, silent: str) -> None:
-    """A stream of several schemas is a delta if any of them says so."""
+def test_stream_is_delta_if_any_schema_is_delta(lake: Lake, silent: str) -> None:
+    """A schema without bookmark_properties, first or last, does not make the stream whole."""
     (says, beside), behind = foreign("overwrite-delete-stale", ["clock"], {"bookmarks": {}})
     silence = foreign("overwrite-delete-stale", [], None)[0][0]
     lake.load(says, beside, *(item(n, 1, "a") for n in range(3)), *behind)

@@ -53,12 +53,13 @@ def test_full_run_replaces_append_only_only_on_request(
     assert lake.rows("a", "id") == [(id,) for id in [*kept, 4]]
 
 
-def test_a_replaced_table_whose_source_is_empty_is_empty(lake: Lake) -> None:
+def test_empty_full_run_empties_replaced_table(lake: Lake) -> None:
     lake.load(*run([], "full", {}, **again("replace")))
     assert lake.rows("a", "id") == []
 
 
-def test_without_the_user_s_word_nothing_is_changed(lake: Lake) -> None:
+def test_unconfirmed_full_run_changes_nothing(lake: Lake) -> None:
+    """A full run over an append-only table needs --replace or --append-again."""
     before = lake.files(), lake.state()
     with pytest.raises(ConfigurationError, match=r"LAKE-045 .*--full.*--replace.*--append-again"):
         lake.load(*run([3], "full", {"a": {"at": 3}}, **again("ask")))
@@ -85,7 +86,7 @@ def test_partial_run_keeps_bookmarks_of_other_streams(lake: Lake) -> None:
     assert lake.state() == {"bookmarks": {"a": {"at": 3}, "b": {"at": 7}}}
 
 
-def test_a_stream_that_the_target_renames_is_replaced_too(lake: Lake) -> None:
+def test_renamed_stream_is_replaced(lake: Lake) -> None:
     maps = {"stream_maps": {"a": {"__alias__": "c"}}}
     lake.load(*run([1], "full", {}), **maps)
     lake.load(*run([2], "full", {}, **again("replace")), **maps)

@@ -42,10 +42,8 @@ def test_history_names(lake: Lake, first: str) -> None:
     assert not (lake.folder / "raw").exists()
 
 
-def test_a_history_over_another_streams_table(lake: Lake) -> None:
-    """`append-dedup` of `x` is refused before it stages anything where a stream `x__history` has a
-    table.
-    """
+def test_history_over_other_stream_is_refused(lake: Lake) -> None:
+    """`append-dedup` of `x` fails before staging if a stream `x__history` has a table."""
     lake.load(stream("x__history", "append-only"), record("x__history", id=1))
     with pytest.raises(ConfigurationError, match=r"LAKE-050 .*raw/x__history.*test.*x__history"):
         lake.load(stream("x", "append-dedup"), record("x", id=1), b"this line is never read\n")

@@ -73,7 +73,7 @@ def test_each_further_table_costs_a_fixed_number_of_requests(
         assert (many - few) / 8 <= most, (run, runs)
 
 
-def test_of_many_tables_all_places_are_looked_at_by_one_listing(s3: S3, proxy: Proxy) -> None:
+def test_one_listing_checks_all_table_locations(s3: S3, proxy: Proxy) -> None:
     storage = Storage(s3.new_bucket(), {**s3.storage_options, "endpoint_url": proxy.endpoint})
     records = {
         f"raw/t{number:03d}": TableRecord("numbers", f"t{number:03d}") for number in range(20)
@@ -88,7 +88,7 @@ def test_of_many_tables_all_places_are_looked_at_by_one_listing(s3: S3, proxy: P
     assert asked == {"GET": 20 + 1, "PUT": 20}
 
 
-def test_of_two_new_tables_of_one_run_none_may_lie_in_the_other(tmp_path: Path) -> None:
+def test_new_table_inside_another_is_refused(tmp_path: Path) -> None:
     storage, layout = Storage(str(tmp_path)), Layout("numbers")
     records = {"raw/a": TableRecord("numbers", "a"), "raw/a/b": TableRecord("numbers", "b")}
     with pytest.raises(Exception, match=r"LAKE-050 .*raw/a/b"):

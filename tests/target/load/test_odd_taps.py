@@ -24,7 +24,8 @@ def lake(tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypatch) -> None:
+def test_target_sets_declared_metadata_columns(lake: Lake, monkeypatch) -> None:
+    """Metadata values of the tap are replaced, even under a closed schema."""
     closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
     values = {"_sdc_extracted_at": "2020-01-01T00:00:00Z", "_sdc_sequence": 5}
     lake.load(
@@ -36,7 +37,8 @@ def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypat
         lake.load(closed, record("s", id=1, **values, more=1))
 
 
-def test_metadata_columns_of_the_usual_types_need_no_second_look(lake: Lake, monkeypatch) -> None:
+def test_usual_metadata_columns_skip_validator(lake: Lake, monkeypatch) -> None:
+    """Metadata columns of the usual types pass the bulk check."""
     monkeypatch.setattr("target_spark_lake.validate.record_validator.RecordValidator.message", None)
     closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
     lake.load(closed, record("s", id=1, _sdc_extracted_at="2020-01-01T00:00:00Z", _sdc_sequence=5))
@@ -56,10 +58,8 @@ ODD = {
 @pytest.mark.parametrize(
     ("odd", "is_first"), [(odd, first) for odd in ODD for first in (0, 1)][:-1]
 )
-def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -> None:
-    """Also as the first one that is written as it is, by which the intake learns to know the
-    others.
-    """
+def test_odd_record_is_invalid(lake: Lake, odd: str, is_first: bool) -> None:
+    """This holds even for the first record, from which the intake learns the layout."""
     line = b'{"type": "RECORD", "stream": "s", "record": {"id":2,"x":' + ODD[odd] + b"}}\n"
     line = line.replace(b": ", b":").replace(b", ", b",") if is_first else line
     good = [record("s", id=1, x="a"), record("s", id=3, x="b")]
@@ -77,7 +77,7 @@ def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -
 
 
 @pytest.mark.parametrize("odd", [b"NaN", b"{", b'"\xff"'])
-def test_what_is_no_json_is_no_record(lake: Lake, odd: bytes) -> None:
+def test_invalid_json_is_not_quarantined(lake: Lake, odd: bytes) -> None:
     line = b'{"type":"RECORD","stream":"s","record":{"id":2,"x":' + odd + b"}}\n"
     with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load(schema("s", ANY), record("s", id=1), line, on_invalid_record="quarantine")
@@ -97,8 +97,8 @@ def test_undeclared_members_are_dropped_with_a_warning(lake: Lake, caplog) -> No
     lines = [record("s", id=n, more=1, _sdc_sequence=1, other={"a": 1}) for n in range(3)]
     lake.load(schema("s", ID), schema("t", ID), *lines, record("t", id=1), *lines, state(n=1))
     assert not {"more", "other"} & set(lake.types("s"))
-    told = [each for each in caplog.messages if "does not declare" in each]
-    assert len(told) == 1
-    assert told[0].startswith(
+    reported = [each for each in caplog.messages if "does not declare" in each]
+    assert len(reported) == 1
+    assert reported[0].startswith(
         "stream s: its records have more, other, which its SCHEMA does not declare"
     )

@@ -86,9 +86,8 @@ class Bucket:
     ],
     indirect=["store"],
 )
-def test_tables_quarantine_and_checkpoints_on_each_store(
-    store: Store, chosen: str, tmp_path: Path
-) -> None:
+def test_tables_and_checkpoints_on_each_store(store: Store, chosen: str, tmp_path: Path) -> None:
+    """Tables, quarantine and checkpoints work on each store."""
     settings: JSON = {"format": chosen, "on_invalid_record": "quarantine"}
     if chosen == "iceberg":
         settings["catalog"] = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
@@ -115,7 +114,7 @@ def test_tables_quarantine_and_checkpoints_on_each_store(
     assert bucket.lake.list(".dataspoc/staging") == []
 
 
-def test_a_run_makes_no_more_requests_than_it_did(store: Store) -> None:
+def test_run_requests_stay_within_budget(store: Store) -> None:
     bucket = Bucket(store)
     streams = [schema(f"s{n}", {"id": {"type": "integer"}}, ("id",)) for n in range(6)]
 

@@ -31,7 +31,7 @@ def bookmarks(**values: str) -> dict[str, object]:
     }
 
 
-def told(path: Path) -> dict[tuple[str, str | None], float]:
+def reported(path: Path) -> dict[tuple[str, str | None], float]:
     """Name and stream to value, as both kinds of readers of such a file find them."""
     found = [
         {
@@ -63,7 +63,7 @@ def test_metrics_file_has_rows_bytes_lag_and_duration(lake: Lake, tmp_path: Path
         state(**bookmarks(**{HOSTILE: mark, "numbered": "340"})),
         metrics_file=str(path),
     )
-    ended, found = datetime.now(UTC), told(path)
+    ended, found = datetime.now(UTC), reported(path)
     assert found["spark_lake_run_success", None] == 1
     assert found["spark_lake_stream_records", HOSTILE] == 2
     assert found["spark_lake_stream_rejected_records", HOSTILE] == 0
@@ -90,16 +90,16 @@ def test_failed_run_metrics_keep_last_success_and_lag(lake: Lake, tmp_path: Path
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     with pytest.raises(ProtocolError):
         lake.load(schema("s", NUMBER), record("s", id=2), b"no message\n", metrics_file=str(path))
-    first = told(path)
+    first = reported(path)
     assert first["spark_lake_run_success", None] == 0
     assert ("spark_lake_last_success_timestamp_seconds", None) not in first
     lake.load(
         schema("s", NUMBER), record("s", id=1), state(**bookmarks(s=mark)), metrics_file=str(path)
     )
-    good = told(path)
+    good = reported(path)
     with pytest.raises(ProtocolError):
         lake.load(schema("s", NUMBER), record("s", id=2), b"no message\n", metrics_file=str(path))
-    failed = told(path)
+    failed = reported(path)
     assert failed["spark_lake_run_success", None] == 0
     success = good["spark_lake_run_end_timestamp_seconds", None]
     assert failed["spark_lake_last_success_timestamp_seconds", None] == pytest.approx(
@@ -122,7 +122,7 @@ def test_unwritable_metrics_file_is_only_a_warning(
 
 
 @pytest.mark.slow
-def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) -> None:
+def test_run_logs_sdk_metrics_per_stream(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "target.json").write_text(
         json.dumps({"bucket": str(lake.folder), "pipeline": "test"})
     )
@@ -154,7 +154,7 @@ def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) 
     assert values["watermark_lag"] == pytest.approx(HOUR, rel=0.5)
 
 
-def test_the_percentage_goes_by_what_the_tap_says_is_to_come(
+def test_progress_percentage_uses_tap_estimate(
     lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = []

@@ -54,7 +54,7 @@ def test_skipped_stream_keeps_its_mapped_table(
     assert lake.rows("b", "id") == [(4,)]
 
 
-def test_a_stream_that_is_new_and_given_up_has_no_table(tmp_path: Path) -> None:
+def test_new_skipped_stream_has_no_table(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.load(
         OPENING,
@@ -66,7 +66,7 @@ def test_a_stream_that_is_new_and_given_up_has_no_table(tmp_path: Path) -> None:
     assert tables(lake) == ["b"]
 
 
-def test_records_of_a_stream_that_was_given_up_are_out_of_order(tmp_path: Path) -> None:
+def test_record_after_skip_is_refused(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     with pytest.raises(ProtocolError, match=r"LAKE-004 .*a"):
         lake.load(
@@ -75,7 +75,7 @@ def test_records_of_a_stream_that_was_given_up_are_out_of_order(tmp_path: Path) 
     assert not (tmp_path / "raw").exists()
 
 
-def test_what_a_foreign_tap_means_by_skipped_is_its_own_affair(tmp_path: Path) -> None:
+def test_foreign_tap_skip_is_ignored(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.load(*sent("a", 1), given_up("a"))
     assert lake.rows("a", "id") == [(1,)]

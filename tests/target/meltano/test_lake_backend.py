@@ -68,7 +68,7 @@ MAPPING = {"prod:other": PIPELINE, DOTTED: "shop.x"}
         ),
     ],
 )
-def test_state_id_maps_to_the_projects_pipeline(
+def test_state_id_maps_to_configured_pipeline(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, lake_settings: JSON, variable: str | None
 ) -> None:
     """A state id maps to the pipeline that the project configures."""
@@ -130,7 +130,7 @@ def test_target_options_and_backend_are_passed_whole(
         ("orders", "JSON object"),
     ],
 )
-def test_a_mapping_that_can_not_be_read_is_an_error(
+def test_invalid_pipeline_mapping_is_refused(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, pipelines: Any, says: str
 ) -> None:
     folder = written(lake, {"lake": {"pipelines": pipelines}})
@@ -138,7 +138,7 @@ def test_a_mapping_that_can_not_be_read_is_an_error(
         states_of(folder, monkeypatch)
 
 
-def test_the_settings_of_another_project_are_not_taken(
+def test_other_projects_settings_are_refused(
     lake: SmallLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = written(lake, {"lake": {"pipelines": MAPPING}})

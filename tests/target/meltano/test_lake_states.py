@@ -120,7 +120,7 @@ def test_state_set_by_meltano_is_a_run_of_its_own(lake: SmallLake) -> None:
     assert outcomes(lake) == ["succeeded"] * 3
 
 
-def test_setting_the_same_state_needs_no_lock(lake: SmallLake) -> None:
+def test_setting_same_state_needs_no_lock(lake: SmallLake) -> None:
     """Setting the state that is already saved leaves no trace and needs no lock."""
     states, bound = numbers(lake), lake.sync()
     run = open_run(lake.storage(), LAYOUT)
@@ -133,7 +133,7 @@ def test_setting_the_same_state_needs_no_lock(lake: SmallLake) -> None:
     assert not lake.storage().list(Layout("dev.nothing-to-see").runs)
 
 
-def test_nothing_is_set_while_a_run_holds_the_pipeline(
+def test_locked_pipeline_refuses_state_changes(
     lake: SmallLake, caplog: pytest.LogCaptureFixture
 ) -> None:
     states, bound = numbers(lake), lake.sync()
@@ -213,13 +213,14 @@ def test_merged_state_takes_bookmarks_whole(
 @pytest.mark.parametrize(
     "body", [{"bookmarks": {}}, {"singer_state": []}, {"singer_state": {"bookmarks": [1]}}]
 )
-def test_what_is_no_state_is_refused(lake: SmallLake, body: JSON) -> None:
+def test_invalid_meltano_state_is_refused(lake: SmallLake, body: JSON) -> None:
     with pytest.raises(LakeStateError, match=r"RUN-030 .*(singer_state|bookmarks)"):
         backend(lake).update(MeltanoState(STATE_ID, completed_state=body))
     assert not lake.storage().list("")
 
 
-def test_a_malformed_state_is_told_with_line_and_column(lake: SmallLake) -> None:
+def test_malformed_state_error_names_position(lake: SmallLake) -> None:
+    """The error names the line and column in the state file."""
     lake.sync()
     lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": oops}')
     with pytest.raises(LakeStateError, match=r"RUN-030 .*state\.json.*15") as raised:
@@ -227,7 +228,7 @@ def test_a_malformed_state_is_told_with_line_and_column(lake: SmallLake) -> None
     assert "line 2" in str(raised.value.args[0])
 
 
-def test_each_pipeline_is_listed_by_its_state_id_and_found_by_it(lake: SmallLake) -> None:
+def test_pipelines_are_found_by_state_id(lake: SmallLake) -> None:
     lake.sync()
     states = numbers(lake)
     other = ["prod:tap-a-to-target-b:eu", "plain", "~odd/name"]
@@ -245,7 +246,7 @@ def test_each_pipeline_is_listed_by_its_state_id_and_found_by_it(lake: SmallLake
 
 
 @given(st.text(st.sampled_from("ab.-to:"), min_size=1))
-def test_a_pipelines_state_id_names_it(name: str) -> None:
+def test_state_id_round_trips_to_pipeline(name: str) -> None:
     pipeline = name.replace(":", ".")
     assert pipeline_of(state_id_of(pipeline)) == pipeline
 
@@ -276,7 +277,7 @@ def test_state_location_is_exported_only_on_reading(
     indirect=["store"],
 )
 @pytest.mark.usefixtures("lake")
-def test_a_bucket_keeps_meltanos_state_as_a_folder_does(store: Any, scheme: str) -> None:
+def test_bucket_keeps_meltano_state_like_folder(store: Any, scheme: str) -> None:
     url = store.new_bucket()
     if scheme == "abfss":
         url = f"{url.replace('az://', 'abfss://')}@{store.name}.dfs.core.windows.net"
@@ -296,7 +297,7 @@ def test_a_bucket_keeps_meltanos_state_as_a_folder_does(store: Any, scheme: str)
     assert json.loads(bucket.storage().read(LAYOUT.state) or b"") == state_of(1)
 
 
-def test_meltano_knows_the_backend_by_the_scheme_of_each_bucket() -> None:
+def test_backend_is_registered_for_each_scheme() -> None:
     assert {f"lake+{scheme}" for scheme in SCHEMES} <= set(StateBackend.backends())
     assert StateBackend.get_manager_factory(scheme="lake+s3") is LakeStateBackend
 

@@ -51,12 +51,8 @@ def checked(
 
 
 @pytest.mark.slow
-def test_check_names_each_table_that_can_not_be_read(
-    tmp_path: Path, postgresql: PostgreSQL
-) -> None:
-    """Server, rights, indexes and late rows; the exit code says that something is wrong, and
-    nothing is left behind.
-    """
+def test_check_names_each_unreadable_table(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """Covers server, rights, indexes and late rows; nothing is left behind."""
     shop = postgresql.new_database()
     reader = f"reader_{shop.name}"
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
@@ -101,7 +97,7 @@ def test_check_names_each_table_that_can_not_be_read(
 
 
 @pytest.mark.slow
-def test_check_finds_a_pooler_in_transaction_mode(tmp_path: Path, postgresql: PostgreSQL) -> None:
+def test_check_finds_pooler_in_transaction_mode(tmp_path: Path, postgresql: PostgreSQL) -> None:
     need(pgbouncer.missing())
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:
@@ -116,7 +112,8 @@ def test_check_finds_a_pooler_in_transaction_mode(tmp_path: Path, postgresql: Po
 
 
 @pytest.mark.slow
-def test_check_shows_the_log_and_what_it_holds_back(tmp_path: Path, postgresql: PostgreSQL) -> None:
+def test_check_shows_slot_and_retained_log(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """A replication slot that was dropped is reported as a problem."""
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         connection.execute("create table t (id int primary key)")
@@ -146,8 +143,8 @@ def test_check_shows_the_log_and_what_it_holds_back(tmp_path: Path, postgresql: 
 
 
 @pytest.mark.slow
-def test_check_says_all_that_is_wrong_on_both_sides(tmp_path: Path, s3: S3) -> None:
-    """A database that is not there does not hide a bucket whose keys are wrong."""
+def test_check_reports_problems_of_both_sides(tmp_path: Path, s3: S3) -> None:
+    """A missing database does not hide wrong bucket credentials."""
     options = {**s3.storage_options, "secret": "wrong"}
     tap = {"jdbc_url": "jdbc:sqlite:nowhere/x.db"}
     code, found = checked(tmp_path, tap, bucket=s3.new_bucket(), storage_options=options)

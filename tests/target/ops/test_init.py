@@ -97,7 +97,8 @@ def test_hostile_values_round_trip_through_configs(
     }
 
 
-def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+def test_bad_values_are_all_named_at_once(tmp_path: Path) -> None:
+    """No file is written."""
     flags = [
         "--jdbc-url",
         "postgresql://h/db",
@@ -134,7 +135,7 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_config_may_live_outside_the_project_folder(
+def test_config_may_be_outside_project_folder(
     tmp_path: Path,
 ) -> None:
     """Configs may be anywhere; the database path is resolved where the tap will run."""
@@ -157,7 +158,8 @@ def test_config_may_live_outside_the_project_folder(
 
 
 @pytest.mark.slow
-def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
+def test_rows_are_sent_as_files_by_default(tmp_path: Path) -> None:
+    """The flag --records turns batch files off."""
     flags = [
         "--jdbc-url",
         "jdbc:sqlite:none.db",
@@ -174,12 +176,8 @@ def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> 
         assert json.loads((tmp_path / "tap.json").read_text()).get("batch_config") == batches
 
 
-def test_the_crontab_line_runs_as_cron_runs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is run by `sh`, from another folder, with hardly any variables; a percent sign is the
-    line's end to cron.
-    """
+def test_crontab_line_works_under_cron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cron runs `sh` in another folder with few variables and ends the line at a percent sign."""
     programs = tmp_path / "bin %"
     programs.mkdir()
     (programs / "spark-lake").write_text('#!/bin/sh\necho "$0 $PWD $*"\n')

@@ -48,7 +48,7 @@ schedules:
 """
 
 
-def test_a_meltano_yml_keeps_what_it_holds_comments_too(tmp_path: Path) -> None:
+def test_meltano_yml_keeps_content_and_comments(tmp_path: Path) -> None:
     (tmp_path / "meltano.yml").write_text(WRITTEN)
     init(NewPipeline(**{**vars(SHOP), "cron": "@daily"}), tmp_path)
     text = (tmp_path / "meltano.yml").read_text()
@@ -108,7 +108,7 @@ def test_init_adds_pipeline_and_force_rewrites_only_it(tmp_path: Path) -> None:
         ("meltano.yml", "jobs:\n- name: shop\n", "LAKE-090 .*shop in jobs"),
     ],
 )
-def test_what_is_there_is_never_written_over_unasked(
+def test_init_overwrites_nothing_without_force(
     tmp_path: Path, there: str, content: str, says: str
 ) -> None:
     (tmp_path / there).write_text(content)
@@ -117,7 +117,8 @@ def test_what_is_there_is_never_written_over_unasked(
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, content)]
 
 
-def test_programs_are_named_so_that_the_project_can_be_shared(tmp_path: Path) -> None:
+def test_meltano_executables_have_no_paths(tmp_path: Path) -> None:
+    """The project works on other machines too."""
     init(SHOP, tmp_path)
     plugins = yaml.safe_load((tmp_path / "meltano.yml").read_text())["plugins"]
     assert plugins["extractors"][0]["executable"] == "tap-spark-jdbc"

@@ -131,8 +131,8 @@ def test_terminal_answers_are_checked(
 
 
 @pytest.mark.slow
-def test_tables_that_are_read_from_the_log(mysql: MySQL, tmp_path: Path) -> None:
-    """Where the database has a log that is read, the dialogue offers it, for tables with a key."""
+def test_dialogue_offers_log_based_replication(mysql: MySQL, tmp_path: Path) -> None:
+    """Log-based replication is offered only for tables with a primary key."""
     other, database = mysql.new_database(), mysql.new_database()
     with other.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table orders (id int primary key, updated_at datetime)")
@@ -166,7 +166,7 @@ def test_log_based_streams_by_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_leaves_the_dialogue_has_written_nothing(shop: Path) -> None:
+def test_cancelled_dialogue_writes_nothing(shop: Path) -> None:
     code, screen = on_a_terminal(shop, ["", "jdbc:sqlite:my shop.db", "^C"])
     assert (code, "nothing was written" in screen) == (130, True), screen
     assert [path.name for path in shop.iterdir()] == ["my shop.db"]

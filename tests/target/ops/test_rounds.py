@@ -114,8 +114,8 @@ def in_lake(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_rounds_bring_what_is_new_by_one_jvm(folder: Path) -> None:
-    """Each row once; a line a round and no STATE; SIGTERM ends it, and the JVM with it."""
+def test_rounds_load_new_rows_in_one_jvm(folder: Path) -> None:
+    """Each round prints one line and no STATE; SIGTERM ends the loop and its JVM."""
     with loop(folder, "--every", "1s") as running:
         number, said = running.next_round()
         assert (number, said.startswith("100 records in 1 stream(s)")) == (1, True)
@@ -141,8 +141,8 @@ def test_rounds_bring_what_is_new_by_one_jvm(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_round_leaves_no_session(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    """The JVM stays, and none of its connections to the database."""
+def test_round_leaves_no_database_session(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """The JVM stays, but its database connections are closed."""
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         for name in ("a", "b", "c"):
@@ -182,8 +182,8 @@ def killed_in_a_round(running: Loop) -> bool:
 
 
 @pytest.mark.slow
-def test_a_failing_round_does_not_end_the_others(folder: Path) -> None:
-    """Its error is shown as always; the JVM that it may have left connections in is gone."""
+def test_failing_round_does_not_stop_later_rounds(folder: Path) -> None:
+    """Its error is shown as usual and its JVM is stopped."""
     with loop(folder, "--every", "1s") as running:
         running.next_round()
         (java,) = running.children("java")
@@ -206,7 +206,8 @@ def test_a_failing_round_does_not_end_the_others(folder: Path) -> None:
     assert in_lake(folder) == list(range(110))
 
 
-def test_the_jvm_is_ended_when_it_has_served_much_or_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jvm_is_ended_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM ends after too many runs, too much memory or a failed run."""
     size, ended = [10**9], []
     monkeypatch.setattr(kept_jvm, "jvm_process_id", lambda: 1)
     monkeypatch.setattr(kept_jvm, "jvm_is_alive", lambda: True)
@@ -250,6 +251,6 @@ def test_rounds_start_by_cron_or_interval() -> None:
         (["--every", "5m", "--full"], "--full is for one run"),
     ],
 )
-def test_a_schedule_that_can_not_be_is_refused(words: list[str], problem: str) -> None:
+def test_impossible_schedule_is_refused(words: list[str], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         spark_lake.command(["run", *words])

@@ -43,7 +43,7 @@ COLUMNS, LINES = 80, 24
         ("while echo line; do :; done 2>/dev/null; exit 5", "exit 4", 4),
     ],
 )
-def test_the_exit_code_is_the_pipe_s(
+def test_exit_code_matches_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tap: str, target: str, code: int
 ) -> None:
     for name, script in (("tap-spark-jdbc", tap), ("target-spark-lake", target)):
@@ -113,7 +113,7 @@ def two_tables(loaded: Loaded, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_has_one_summary_and_says_its_state(loaded: Loaded) -> None:
+def test_run_has_one_summary_and_prints_state(loaded: Loaded) -> None:
     done = loaded.by
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Done! 200 records in 2 stream(s)") == 1
@@ -199,7 +199,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -> None:
+def test_missing_config_error_names_init(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("spark-lake init") == 2, done.stderr
@@ -210,7 +210,7 @@ def test_without_configs_the_command_that_writes_them_is_named(tmp_path: Path) -
     ("flags", "said"),
     [(("--stream", "ordres"), "orders"), (("--stream", "x*"), "x*"), (("--replace",), "--full")],
 )
-def test_what_no_run_can_mean_is_refused_with_what_is_meant(
+def test_meaningless_flags_are_refused_with_hint(
     folder: Path, flags: tuple[str, ...], said: str
 ) -> None:
     done = run(folder, *flags)
@@ -220,7 +220,8 @@ def test_what_no_run_can_mean_is_refused_with_what_is_meant(
 
 
 @pytest.mark.slow
-def test_a_signal_reaches_both_programs_and_nothing_is_published(folder: Path) -> None:
+def test_signal_stops_both_programs(folder: Path) -> None:
+    """Nothing is published."""
     process = subprocess.Popen(
         [SPARK_LAKE, "run"], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -235,12 +236,8 @@ def test_a_signal_reaches_both_programs_and_nothing_is_published(folder: Path) -
 
 
 @pytest.mark.slow
-def test_the_bucket_is_said_once_and_secrets_are_in_env(
-    tmp_path: Path, postgresql: PostgreSQL
-) -> None:
-    """The config is YAML with comments, and the environment overrides a `.env` beside it; secrets
-    are not printed.
-    """
+def test_bucket_is_set_once_and_secrets_in_env(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """Configs are YAML, the environment overrides `.env`, and no secret is printed."""
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:
         connection.execute("create table orders as select generate_series(1, 100) as id")

@@ -63,9 +63,7 @@ def lake(spark: object, tmp_path: Path) -> Lake:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
-def test_the_view_gives_the_rows_that_an_upsert_would_hold(
-    spark: Any, lake: Lake, capsys: Any, engine: str
-) -> None:
+def test_view_matches_upsert_rows(spark: Any, lake: Lake, capsys: Any, engine: str) -> None:
     columns = "id, clock, note, more"
     upserted = lake.rows("latest", columns)
     assert sorted(row[2] for row in upserted) == ["f", "g", "h"]
@@ -79,14 +77,15 @@ def test_the_view_gives_the_rows_that_an_upsert_would_hold(
     assert marked == [(1, False), (1, False), (2, False), (3, True)]
 
 
-def test_the_key_and_the_cursor_of_the_options_count(spark: Any, lake: Lake, capsys: Any) -> None:
+def test_view_uses_key_and_cursor_options(spark: Any, lake: Lake, capsys: Any) -> None:
     options = {"all": {"key_properties": ["id"], "cursor": "note"}}
     lake = Lake(lake.folder.rename(lake.folder.with_name("la[1]ke*")))
     sql = view(lake, capsys, "all", "duckdb", stream_options=options)
     assert rows_of(sql, "duckdb", spark, "id, note") == [(1, "i"), (2, "late"), (3, "j")]
 
 
-def test_without_a_stream_those_that_keep_versions_are_listed(tmp_path: Path, capsys: Any) -> None:
+def test_view_without_stream_lists_streams(tmp_path: Path, capsys: Any) -> None:
+    """Only streams whose tables keep every version are listed."""
     lake = Lake(tmp_path / "lake")
     identity = {"id": {"type": "integer"}}
     streams = ("b", "a", "upserted")
@@ -105,7 +104,7 @@ def test_without_a_stream_those_that_keep_versions_are_listed(tmp_path: Path, ca
     assert capsys.readouterr().out.split() == ["a", "b"]
 
 
-def test_a_view_without_a_table_or_a_key_is_refused(tmp_path: Path, capsys: Any) -> None:
+def test_view_without_table_or_key_is_refused(tmp_path: Path, capsys: Any) -> None:
     lake = Lake(tmp_path / "lake")
     lake.load(schema("keyless", {"id": INT}), record("keyless", id=1))
     with pytest.raises(ConfigurationError, match=r"LAKE-054 .*raw/nothing"):

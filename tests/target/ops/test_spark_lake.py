@@ -48,7 +48,7 @@ def die(lake: SmallLake, method: str, fault: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
+def test_runs_and_state_show_history(lake: SmallLake) -> None:
     lake.sync()
     lake.sync()
     with pytest.raises(RuntimeError), open_and_fail(lake):
@@ -120,7 +120,7 @@ def test_unlock_refuses_a_running_load_without_force(
 
 
 @pytest.mark.slow
-def test_recover_finishes_a_committed_run_and_says_so(lake: SmallLake) -> None:
+def test_recover_finishes_committed_run(lake: SmallLake) -> None:
     lake.sync()
     die(lake, "commit", DIE_AFTER)
     assert lake.published_bound() == STEP
@@ -133,7 +133,8 @@ def test_recover_finishes_a_committed_run_and_says_so(lake: SmallLake) -> None:
 
 
 @pytest.mark.slow
-def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> None:
+def test_recover_keeps_resumable_data(lake: SmallLake) -> None:
+    """Its answer names the run from which the next one continues."""
     resuming = ResumingLake(lake.url, {})
     resuming.sync()
     die(resuming, "commit", DIE_BEFORE)
@@ -145,8 +146,8 @@ def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> Non
         "finished": None,
         "rolled_back": [dead["run_id"]],
     } | {"can_continue": dead["run_id"]}
-    told = " ".join(spark_lake(lake, "recover").stdout.split())
-    assert f"The next run continues from what run {dead['run_id']} staged." in told
+    reported = " ".join(spark_lake(lake, "recover").stdout.split())
+    assert f"The next run continues from what run {dead['run_id']} staged." in reported
     assert lake.staged_paths() == staged
     resuming.check_exact(resuming.sync())
     assert resuming.taken_over() == len(staged)
@@ -154,7 +155,7 @@ def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> Non
     assert (resumed["outcome"], resumed["streams"]["grows"]["records"]) == ("succeeded", STEP)
 
 
-def test_recover_undoes_an_uncommitted_run_and_says_so(lake: SmallLake) -> None:
+def test_unlock_rolls_back_uncommitted_run(lake: SmallLake) -> None:
     lake.sync()
     die(lake, "commit", DIE_BEFORE)
     dead = answer(lake, "runs")[0]
@@ -191,7 +192,7 @@ def test_no_command_needs_spark(lake: SmallLake) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
+def test_missing_config_is_one_clear_line(tmp_path: Path) -> None:
     code = "from target_spark_lake.ops.spark_lake import main; main()"
     command = [sys.executable, "-c", code, "runs", "--config", f"{tmp_path}/none.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -60,7 +60,7 @@ def write_state(lake: SmallLake, value: JSON) -> None:
     lake.storage().replace(LAYOUT.state, json.dumps(value).encode())
 
 
-def test_every_change_of_the_state_is_a_run_that_can_be_undone(lake: SmallLake, capsys) -> None:
+def test_state_changes_are_undoable_runs(lake: SmallLake, capsys) -> None:
     lake.sync()
     lake.sync()
     second, first = (run["run_id"] for run in spark_lake(lake, capsys, "runs"))
@@ -140,7 +140,7 @@ def test_restore_before_returns_to_hand_edited_state(lake, capsys) -> None:
     assert saved(lake) == {**state_of(3), "note": "by hand"}
 
 
-def test_a_change_that_changes_nothing_leaves_no_run(lake: SmallLake, capsys) -> None:
+def test_unchanged_state_leaves_no_run(lake: SmallLake, capsys) -> None:
     lake.sync()
     (run,) = spark_lake(lake, capsys, "runs")
     for change in (("set", "--stream", "grows", "--value", str(STEP)), ("restore", run["run_id"])):
@@ -171,7 +171,7 @@ def test_bookmark_is_set_where_its_key_is_known(lake: SmallLake, capsys) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (
             ("set", "--stream", "grows", "--value", "x"),
@@ -209,9 +209,8 @@ def test_bookmark_is_set_where_its_key_is_known(lake: SmallLake, capsys) -> None
         (("restore", "../x"), r"no run \.\./x"),
     ],
 )
-def test_what_can_not_be_done_is_refused_and_leaves_no_run(
-    lake: SmallLake, capsys, words, told
-) -> None:
+def test_impossible_state_change_is_refused(lake: SmallLake, capsys, words, reported) -> None:
+    """The refused command leaves no run."""
     lake.sync()
     state = state_of(4)
     state["bookmarks"]["parts"] = {
@@ -221,7 +220,7 @@ def test_what_can_not_be_done_is_refused_and_leaves_no_run(
     state["bookmarks"]["keys"] = {"replication_key": ["a", "b"], "replication_key_value": "x"}
     state["bookmarks"]["lists"] = {"replication_key": "a", "replication_key_value": [1]}
     write_state(lake, state)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=reported):
         spark_lake(lake, capsys, "state", *words)
     assert saved(lake) == state
     assert len(spark_lake(lake, capsys, "runs")) == 1

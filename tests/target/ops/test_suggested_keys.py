@@ -48,10 +48,8 @@ def suggested(database: Any, folder: Path, **more: str) -> dict[str, str | None]
 
 
 @pytest.mark.slow
-def test_the_key_is_suggested_by_default_and_name(tmp_path: Path, postgresql: PostgreSQL) -> None:
-    """Not the first time, but the one that says when a row changed; no boolean, price or other
-    event.
-    """
+def test_key_suggestion_uses_default_and_name(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    """The suggestion is the time of the row's last change, not another time, flag or price."""
     shop = postgresql.new_database()
     with psycopg.connect(shop.dsn) as connection:
         connection.execute(
@@ -77,8 +75,8 @@ def test_the_key_is_suggested_by_default_and_name(tmp_path: Path, postgresql: Po
 
 
 @pytest.mark.slow
-def test_the_key_is_suggested_on_mysql(tmp_path: Path, mysql: MySQL) -> None:
-    """`ON UPDATE` counts before any name."""
+def test_key_is_suggested_on_mysql(tmp_path: Path, mysql: MySQL) -> None:
+    """`ON UPDATE` takes precedence over column names."""
     shop = mysql.new_database()
     run(
         shop,

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_server_that_does_not_reach_the_bucket_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The check is a task like any other, so a session of this process does it as well."""
+def test_server_without_bucket_access_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The check is an ordinary Spark task, so a local session can run it."""
     send_along(spark, target_spark_lake)
     check_reach(spark, Storage(str(tmp_path)))
     lacking: Any = SimpleNamespace(url="s3://lake", exists=import_module)

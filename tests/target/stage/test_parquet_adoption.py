@@ -57,7 +57,7 @@ def test_matching_batch_file_is_adopted_unchanged(lake: Lake, tap: BatchRun) -> 
     assert (left_over(lake), tap.folder.exists(), lake.state()) == ([], False, {"s": 2})
 
 
-def test_an_adopted_file_keeps_its_codec_and_says_it_in_its_name(lake: Lake, tap: BatchRun) -> None:
+def test_adopted_file_name_has_its_codec(lake: Lake, tap: BatchRun) -> None:
     codecs = ("snappy", "gzip", "none", "zstd")
     lake.load(
         S, *(tap.parquet("s", numbers(n), compression=codec) for n, codec in enumerate(codecs))
@@ -217,7 +217,7 @@ def test_file_is_adopted_only_if_proven_valid(
     assert len(lake.rows("s", "value")) == len(values)
 
 
-def test_what_the_user_does_not_want_validated_is_taken_as_it_is(lake: Lake, tap: BatchRun) -> None:
+def test_unvalidated_file_is_adopted_as_is(lake: Lake, tap: BatchRun) -> None:
     batch = tap.parquet("s", pa.table({"value": pa.array([-1], pa.int64())}))
     before = inodes(tap.files)
     lake.load(

@@ -87,7 +87,7 @@ def extended(data: bytes, old: Struct = OLD, new: Struct = NEW) -> bytes:
         },
     ],
 )
-def test_a_file_gets_new_columns_and_keeps_what_it_holds(options: dict[str, Any]) -> None:
+def test_file_gets_new_columns_and_keeps_rows(options: dict[str, Any]) -> None:
     table = rows(1000)
     data = extended(file_of(table, **options))
     found = pq.read_table(io.BytesIO(data))
@@ -102,7 +102,8 @@ def test_a_file_gets_new_columns_and_keeps_what_it_holds(options: dict[str, Any]
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_file_with_no_row_or_one_gets_new_columns(number: int) -> None:
+def test_tiny_files_get_new_columns(number: int) -> None:
+    """A file without rows, or with one row, gets the columns too."""
     data = file_of(rows(number))
     tail = null_columns_tail(io.BytesIO(data), OLD, NEW)
     # Without a row there may be nothing to append the columns to, so the file is rewritten.
@@ -111,7 +112,8 @@ def test_a_file_with_no_row_or_one_gets_new_columns(number: int) -> None:
         assert pq.read_table(io.BytesIO(data + tail)).num_rows == number
 
 
-def test_what_is_no_mere_addition_is_left_to_others() -> None:
+def test_other_changes_are_not_appended() -> None:
+    """Changed types, another order and files of another kind give no tail."""
     data = file_of(rows(3))
     for columns in (
         {"id": "bigint", **dict(list(columns_to_text(NEW).items())[1:])},
@@ -174,7 +176,7 @@ STRUCTS = st.dictionaries(st.integers(1, 300), VALUES, max_size=4)
 
 
 @given(STRUCTS)
-def test_a_thrift_struct_is_read_as_it_was_written(struct: dict[int, tuple[int, Any]]) -> None:
+def test_thrift_struct_round_trips(struct: dict[int, tuple[int, Any]]) -> None:
     assert read_struct(io.BytesIO(struct_bytes(struct))) == struct
 
 

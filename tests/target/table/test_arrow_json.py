@@ -48,9 +48,7 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "read"), VALUES, ids=lambda value: str(value)[:20])
-def test_a_value_is_the_json_that_means_it_and_null_is_null(
-    kind: pa.DataType, value: Any, read: Any
-) -> None:
+def test_values_and_null_become_equivalent_json(kind: pa.DataType, value: Any, read: Any) -> None:
     expected = {"a": None, "ü": ["Infinity"]} if pa.types.is_struct(kind) else read
     name = 'col"\\ ü'
     rows = pa.RecordBatch.from_arrays([pa.array([value, None, value], kind)] * 2, [name, "other"])

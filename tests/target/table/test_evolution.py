@@ -132,7 +132,7 @@ def test_evolved_columns_hold_both_and_are_stable(
 
 @settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(NUMBERS, NUMBERS), st.tuples(TABLES, TABLES)))
-def test_whichever_schema_comes_first_the_types_are_the_same(both: tuple[Struct, Struct]) -> None:
+def test_types_do_not_depend_on_schema_order(both: tuple[Struct, Struct]) -> None:
     one, other = (evolved(*pair) for pair in (both, both[::-1]))
     assert (one is None) == (other is None)
     if one is not None and other is not None:
@@ -158,9 +158,7 @@ def unordered(kind: LakeType) -> object:
 
 
 @given(scalars(), scalars(), scalars())
-def test_three_types_join_to_one_in_whatever_order(
-    one: Scalar, other: Scalar, third: Scalar
-) -> None:
+def test_type_widening_is_associative(one: Scalar, other: Scalar, third: Scalar) -> None:
     def join(*kinds: Scalar | None) -> Scalar | None:
         first, second = kinds
         return wider(first, second) if first and second else None
@@ -172,7 +170,7 @@ def test_three_types_join_to_one_in_whatever_order(
 
 @settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(TABLES, TABLES)))
-def test_freeze_lets_nothing_through_that_would_change_the_table(
+def test_freeze_accepts_no_table_change(
     both: tuple[Struct, Struct],
 ) -> None:
     table, incoming = both
@@ -186,7 +184,7 @@ def test_freeze_lets_nothing_through_that_would_change_the_table(
 
 @settings(max_examples=50)
 @given(st.one_of(st.tuples(NEAR, NEAR), st.tuples(TABLES, TABLES)))
-def test_discard_leaves_out_what_is_new_and_nothing_else(both: tuple[Struct, Struct]) -> None:
+def test_discard_leaves_out_only_additions(both: tuple[Struct, Struct]) -> None:
     table, incoming = both
     assert evolved(table, table, EvolutionRules(DISCARD)) == Evolution(table)
     everything, some = evolved(table, incoming), evolved(table, incoming, EvolutionRules(DISCARD))
@@ -205,14 +203,14 @@ def count(kind: LakeType) -> int:
 
 @given(TYPES)
 @example(parse_type("struct<`a``b`:array<decimal(38,0)>,`x:y`:struct<b:int>>"))
-def test_a_type_is_read_back_from_its_text(kind: LakeType) -> None:
+def test_type_round_trips_as_string(kind: LakeType) -> None:
     assert parse_type(str(kind)) == kind
 
 
 @pytest.mark.parametrize(
     "text", ["", "strng", "decimal", "decimal(39,0)", "array<int", "struct<>", "int int", "int,"]
 )
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_invalid_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a type"):
         parse_type(text)
 
@@ -247,9 +245,7 @@ def test_what_is_no_type_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_types_are_widened_by_themselves_only_without_a_loss(
-    old: str, new: str, result: str | None
-) -> None:
+def test_types_widen_only_without_loss(old: str, new: str, result: str | None) -> None:
     evolution = evolved(columns_from_text({"x": old}), columns_from_text({"x": new}))
     assert (None if evolution is None else str(evolution.columns.types["x"])) == result
 
@@ -290,7 +286,7 @@ def test_declared_type_widens_but_never_narrows(
     assert (None if evolution is None else str(evolution.columns.types["x"])) == result
 
 
-def test_an_error_names_every_column_both_types_and_the_ways_out() -> None:
+def test_error_names_columns_types_and_remedies() -> None:
     old = columns_from_text(
         {"a": "bigint", "s": "struct<l:array<struct<d:date>>>", "n": "int", "Case": "int"}
     )
@@ -310,7 +306,7 @@ def test_an_error_names_every_column_both_types_and_the_ways_out() -> None:
     assert evolve("orders", old, del_case, rules).columns.types["n"] == Scalar("double")
 
 
-def test_freeze_says_all_that_changed() -> None:
+def test_freeze_names_all_changes() -> None:
     old = columns_from_text({"a": "int", "gone": "int", "s": "struct<x:int,y:int>"})
     new = columns_from_text({"a": "bigint", "added": "date", "s": "struct<x:int,z:int>"})
     with pytest.raises(SchemaError) as raised:
@@ -363,7 +359,7 @@ def test_values_are_read_as_declared_without_loss(schema: dict, declared: str, r
 
 
 @pytest.mark.parametrize("declared", ["string", "int", "decimal(12,2)"])
-def test_a_declared_type_changes_nothing_about_null(declared: str) -> None:
+def test_declared_type_keeps_nullability(declared: str) -> None:
     null = {"type": "null"}
     for schema, nullable in (
         ({"type": "integer"}, False),

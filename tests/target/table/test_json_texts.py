@@ -58,7 +58,7 @@ def as_0_1_0(lake: Lake, stream: str = "s") -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_value_can_be_parsed_and_none_looks_like_another(lake: Lake, way: str) -> None:
+def test_json_values_stay_distinct_and_parsable(lake: Lake, way: str) -> None:
     properties, settings = WAYS[way]
     rows = [record("s", id=n, v=value) for n, value in enumerate(VALUES)]
     lake.load(
@@ -109,14 +109,14 @@ def test_members_and_elements_are_kept_apart_too(lake: Lake) -> None:
     ],
     ids=json.dumps,
 )
-def test_what_can_only_be_a_text_has_no_quotes(lake: Lake, plain: JSON) -> None:
+def test_pure_string_column_has_no_quotes(lake: Lake, plain: JSON) -> None:
     lake.load(
         schema("s", {"v": plain}, definitions={"text": {"type": "string"}}), record("s", v="1")
     )
     assert lake.rows("s", "v") == [("1",)]
 
 
-def test_a_text_that_the_user_asks_for_has_no_quotes(lake: Lake) -> None:
+def test_declared_text_column_has_no_quotes(lake: Lake) -> None:
     asked = {"stream_options": {"s": {"columns": {"v": "TEXT", "w": "TEXT", "x": "TEXT"}}}}
     properties = {"v": ANYTHING, "w": {}, "x": {"anyOf": [{"type": "string"}, ID]}}
     lake.load(
@@ -177,10 +177,8 @@ def test_equal_keys_are_one_row_without_texts(
     assert lake.rows("s", "id") == [(text,)]
 
 
-def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its columns take texts as they are, in this run and all later ones; a new column does not."""
+def test_table_from_0_1_0_keeps_plain_strings(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    """Only its old columns keep plain strings, with a warning; new columns hold JSON."""
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="old"))
     as_0_1_0(lake)
     for n in (1, 2):
@@ -191,8 +189,8 @@ def test_a_table_of_0_1_0_stays_as_it_is_and_says_so(
                 record("s", v=f"new {n}", w="w"),
                 record("s", v=n),
             )
-        (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
-        assert "column(s) v of its table, which version 0.1.0 began" in told
+        (reported,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+        assert "column(s) v of its table, which version 0.1.0 began" in reported
     found = lake.rows("s", "v, w")
     assert found == [("1", None), ("2", None), ("new 1", '"w"'), ("new 2", '"w"'), ("old", None)]
 
@@ -219,7 +217,7 @@ def test_mixed_key_refused_unless_declared_text(
     assert lake.rows("s", "id") == [("1",), ("2",)]
 
 
-def test_a_column_of_texts_gets_no_other_values_beside_them(lake: Lake) -> None:
+def test_text_column_accepts_no_other_values(lake: Lake) -> None:
     lake.load(schema("s", {"v": {"type": "string"}}), record("s", v="1"))
     with pytest.raises(SchemaError, match="LAKE-032"):
         lake.load(schema("s", {"v": ANYTHING}), record("s", v=1))
@@ -228,8 +226,8 @@ def test_a_column_of_texts_gets_no_other_values_beside_them(lake: Lake) -> None:
     assert lake.rows("s", "v") == [("1",)]
 
 
-def test_a_column_of_json_stays_one_when_only_texts_come(lake: Lake) -> None:
-    """Also one that held objects alone, whose later texts get quotes."""
+def test_json_column_stays_json_with_only_strings(lake: Lake) -> None:
+    """In a column that held only objects, later strings are quoted."""
     lake.load(schema("s", {"v": ANYTHING, "o": {"type": "object"}}), record("s", v=1, o={}))
     lake.load(
         schema("s", {"v": {"type": "string"}, "o": {"type": ["string", "object"]}}),
@@ -239,7 +237,7 @@ def test_a_column_of_json_stays_one_when_only_texts_come(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("validates", [True, False])
-def test_texts_of_a_typed_file_get_quotes(lake: Lake, tap: BatchRun, validates: bool) -> None:
+def test_strings_of_typed_file_get_quotes(lake: Lake, tap: BatchRun, validates: bool) -> None:
     rows = pa.table({"v": pa.array(["1", '{"a":1}', None])})
     lake.load(
         schema("s", {"v": ANYTHING}),
@@ -251,7 +249,8 @@ def test_texts_of_a_typed_file_get_quotes(lake: Lake, tap: BatchRun, validates: 
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_a_run_that_died_is_continued_in_its_own_way(lake: Lake) -> None:
+def test_resume_keeps_json_encoding(lake: Lake) -> None:
+    """The checkpoint names the columns that hold JSON."""
     message = schema("grows", {"v": ANYTHING}, **{"x-replication-method": "INCREMENTAL"})
     body = [message, record("grows", v="1"), state(grows=1), record("grows", v=1), state(grows=2)]
     with pytest.raises(ProtocolError, match="LAKE-005"):
@@ -263,7 +262,7 @@ def test_a_run_that_died_is_continued_in_its_own_way(lake: Lake) -> None:
     assert lake.rows("grows", "v") == [('"1"',), ("1",)]
 
 
-def test_types_that_a_schema_admits() -> None:
+def test_admitted_types_are_found() -> None:
     loop = {"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}}}
     assert admitted_types({"$ref": "#/definitions/a"}, loop) == admitted_types({}, {})
     assert admitted_types({"type": ["number", "string"], "enum": [1, "a", True]}, {}) == {

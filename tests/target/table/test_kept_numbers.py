@@ -33,14 +33,14 @@ def of_an_earlier_version(lake: Lake, **beside: object) -> None:
     lake.load(schema("s", old), record("s", n=0.25, u=1), **beside)
 
 
-def test_both_are_read_for_what_they_are_in_a_new_table(tmp_path) -> None:
+def test_new_table_gets_current_number_types(tmp_path) -> None:
     lake = Lake(tmp_path / "lake")
     lake.load(schema("s", {"n": UNBOUNDED, "u": UNSIGNED}), record("s", n=12.5, u=2**64 - 1))
     assert lake.rows("s", "n, u") == [("12.5", Decimal(2**64 - 1))]
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
-def test_a_column_keeps_its_decimal_and_a_bigint_is_widened(
+def test_old_decimal_stays_and_bigint_widens(
     spark, tmp_path, monkeypatch, table_format: str
 ) -> None:
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
@@ -55,7 +55,8 @@ def test_a_column_keeps_its_decimal_and_a_bigint_is_widened(
 @pytest.mark.parametrize(
     "settings", [{"schema_evolution": "freeze"}, {"stream_options": {"s": {"partition_by": ["u"]}}}]
 )
-def test_a_column_that_may_not_change_keeps_its_bigint(tmp_path, settings: JSON) -> None:
+def test_unchangeable_column_keeps_bigint(tmp_path, settings: JSON) -> None:
+    """Neither a frozen schema nor a partition column is widened."""
     lake = Lake(tmp_path / "lake")
     of_an_earlier_version(lake, **settings)
     for _ in range(2):
@@ -66,7 +67,7 @@ def test_a_column_that_may_not_change_keeps_its_bigint(tmp_path, settings: JSON)
     ]
 
 
-def test_a_table_that_is_made_anew_gets_the_types_of_today(tmp_path) -> None:
+def test_overwrite_gets_current_number_types(tmp_path) -> None:
     lake = Lake(tmp_path / "lake")
     of_an_earlier_version(lake, load_method="overwrite")
     lake.load(schema("s", {"n": UNBOUNDED, "u": UNSIGNED}, **WHOLE), record("s", n=7, u=2**63))

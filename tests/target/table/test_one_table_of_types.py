@@ -15,7 +15,7 @@ from target_spark_lake.table.declared_columns import declared_types
 
 
 @pytest.mark.parametrize("name", SCALARS)
-def test_a_type_is_the_same_in_each_format_and_program(name: str) -> None:
+def test_type_is_identical_in_all_formats(name: str) -> None:
     columns = Struct.of({"c": Scalar(name)})
     assert columns_of_arrow(arrow_schema(columns)) == columns
     assert columns_of_spark(spark_columns(columns)) == columns

@@ -75,9 +75,8 @@ BOTH_WAYS = pytest.mark.parametrize("way", ["local", "spark"])
 
 
 @BOTH_WAYS
-def test_whatever_text_names_a_folder_every_reader_gets_it_back(
-    spark: Any, lake: Lake, way: str
-) -> None:
+def test_any_partition_text_round_trips(spark: Any, lake: Lake, way: str) -> None:
+    """Every reader gets the exact value back from the folder name."""
     load(
         lake,
         ["c"],
@@ -136,9 +135,7 @@ def test_time_partitions_are_independent_of_time_zone(
 
 
 @BOTH_WAYS
-def test_numbers_dates_and_truths_in_folders_keep_their_values(
-    spark: Any, lake: Lake, way: str
-) -> None:
+def test_typed_partition_values_round_trip(spark: Any, lake: Lake, way: str) -> None:
     values = [
         (1, -(2**63), "0001-01-01", True),
         (2, 2**63 - 1, "9999-12-31", False),
@@ -163,7 +160,7 @@ def test_numbers_dates_and_truths_in_folders_keep_their_values(
     )
 
 
-def test_readers_that_are_told_nothing_find_the_columns_too(spark: Any, lake: Lake) -> None:
+def test_readers_infer_partition_columns(spark: Any, lake: Lake) -> None:
     rows = [
         {"id": 1, "c": "DE", "t": "2026-11-21T01:00:00Z"},
         {"id": 2, "c": "FR", "t": "2026-12-01T01:00:00Z"},
@@ -195,7 +192,7 @@ def test_readers_that_are_told_nothing_find_the_columns_too(spark: Any, lake: La
         *(("spark", text) for text in ("", "/" * 85)),
     ],
 )
-def test_unencodable_partition_value_fails_the_run(lake: Lake, way: str, text: str) -> None:
+def test_unencodable_partition_value_fails_run(lake: Lake, way: str, text: str) -> None:
     """A value that no folder name can hold fails the run and changes nothing."""
     load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}])
     before = lake.files()
@@ -205,7 +202,7 @@ def test_unencodable_partition_value_fails_the_run(lake: Lake, way: str, text: s
 
 
 @BOTH_WAYS
-def test_more_folders_than_files_should_be_are_refused(
+def test_too_many_partitions_are_refused(
     lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitioning, "MOST_FOLDERS", 3)
@@ -246,7 +243,7 @@ def test_misleading_layout_is_refused_before_writing(
     assert lake.files() == []
 
 
-def test_a_table_is_laid_out_anew_by_an_overwrite_alone(spark: Any, lake: Lake) -> None:
+def test_only_overwrite_changes_partitioning(spark: Any, lake: Lake) -> None:
     properties, rows = {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}, {"id": 2, "c": "b"}]
     load(lake, [], properties, rows)
     for before, now in (([], ["c"]), (["c"], ["id"]), (["id"], [])):
@@ -270,7 +267,7 @@ def test_empty_partitioned_table_keeps_its_columns(spark: Any, lake: Lake) -> No
     assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == [(2, "b")]
 
 
-def test_columns_that_come_later_are_in_every_folder_s_files(spark: Any, lake: Lake) -> None:
+def test_later_columns_are_in_all_partitions(spark: Any, lake: Lake) -> None:
     load(
         lake,
         ["c", "day(t)"],
@@ -296,7 +293,7 @@ def test_columns_that_come_later_are_in_every_folder_s_files(spark: Any, lake: L
     assert seen(spark, lake.folder / "raw/s", "id, c, new, t_day", said) == expected
 
 
-def test_a_resumed_run_keeps_the_folders_of_what_was_staged(
+def test_resumed_run_keeps_staged_partitions(
     spark: Any, lake: Lake, checkpoints_at_once: None
 ) -> None:
     by = {"stream_options": {"s": {"partition_by": ["c"]}}}
@@ -311,9 +308,7 @@ def test_a_resumed_run_keeps_the_folders_of_what_was_staged(
     assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == in_order(rows)
 
 
-def test_another_layout_makes_the_next_run_begin_anew(
-    lake: Lake, checkpoints_at_once: None
-) -> None:
+def test_changed_partitioning_refuses_checkpoint(lake: Lake, checkpoints_at_once: None) -> None:
     body = [
         schema("s", {"id": INT, "c": TEXT}),
         record("s", id=1, c="a"),
@@ -327,7 +322,7 @@ def test_another_layout_makes_the_next_run_begin_anew(
         lake.load(*lake.announced(body), stream_options={"s": {"partition_by": ["c"]}})
 
 
-def test_a_partitioned_table_on_s3_takes_appends_and_merges(spark: Any, s3: Any) -> None:
+def test_partitioned_s3_table_appends_and_merges(spark: Any, s3: Any) -> None:
     bucket = s3.new_bucket()
     options = {
         "s": {"partition_by": ["c", "day(t)"]},

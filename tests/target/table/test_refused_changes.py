@@ -79,7 +79,7 @@ INCOMPATIBLE = [
 
 
 @pytest.mark.parametrize(("before", "first", "after", "second", "said", "way_out"), INCOMPATIBLE)
-def test_an_incompatible_change_fails_before_anything_is_written(
+def test_incompatible_change_fails_before_writing(
     lake: Lake, before: JSON, first: JSON, after: JSON, second: JSON, said: str, way_out: str
 ) -> None:
     lake.load(schema("s", {"id": INT, **before}), record("s", id=1, **first), state(n=1))
@@ -106,9 +106,7 @@ def test_incompatible_midstream_schema_is_unpublished(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("method", [{}, FULL])
-def test_freeze_fails_at_any_change_before_anything_is_written(
-    lake: Lake, seen, method: JSON
-) -> None:
+def test_frozen_schema_change_fails_before_writing(lake: Lake, seen, method: JSON) -> None:
     def frozen(number: int, **properties: JSON) -> None:
         messages = [
             schema("s", {"id": INT, **properties}, **method),
@@ -132,7 +130,7 @@ def test_freeze_fails_at_any_change_before_anything_is_written(
 
 
 @pytest.mark.parametrize("method", [{}, FULL])
-def test_discard_leaves_new_columns_out_and_says_so(lake: Lake, seen, caplog, method: JSON) -> None:
+def test_discard_skips_new_columns_with_warning(lake: Lake, seen, caplog, method: JSON) -> None:
     caplog.set_level(logging.INFO)
     before = {"id": INT, "o": members(x=INT), "gone": TEXT}
     after = {"new": TEXT, "o": members(z=TEXT, x=BIGINT), "id": INT}

@@ -183,7 +183,7 @@ SIZES = st.lists(
     targets=st.lists(st.sampled_from([4, 8, 30]), min_size=1, max_size=4),
     outputs=st.integers(1, 3),
 )
-def test_rows_keep_their_place_through_repeated_joins(
+def test_rows_keep_position_through_repeated_joins(
     sizes: list[tuple[int, str]], targets: list[int], outputs: int
 ) -> None:
     """Each row keeps its place, whatever is joined and how often."""
@@ -201,11 +201,11 @@ def test_rows_keep_their_place_through_repeated_joins(
                 for file in join.files
             ]
             joined = [row for file in join.files for row in content.pop(file)]
-            told = joined_parts(sources, join.stretches)
+            reported = joined_parts(sources, join.stretches)
             each = max(1, -(-len(joined) // outputs))
             for start in range(0, max(1, len(joined)), each):
                 rows, number = joined[start : start + each], number + 1
-                cut = cut_parts(told, start, len(rows))
+                cut = cut_parts(reported, start, len(rows))
                 named = (
                     join.partition,
                     f"2027-{round:02d}",
@@ -243,7 +243,7 @@ def test_parts_of_a_joined_file_are_limited() -> None:
     )
 
 
-def test_join_planning_is_linear_in_the_file_count() -> None:
+def test_join_planning_is_linear_in_file_count() -> None:
     """Planning a join looks at each file equally often, however many there are."""
     looks: list[int] = []
 

@@ -128,9 +128,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_after_a_change_all_readers_see_one_schema_and_every_row(
-    lake: Lake, seen, change: str
-) -> None:
+def test_readers_see_one_schema_and_every_row(lake: Lake, seen, change: str) -> None:
     before, first, after, second, columns, kept, added = CHANGES[change]
     load(lake, before, {"id": 1, **first})
     load(lake, after, {"id": 2, **second})
@@ -163,7 +161,7 @@ def test_column_order_survives_many_schema_changes(lake: Lake, seen) -> None:
     )
 
 
-def test_a_run_that_changes_no_column_rewrites_nothing(lake: Lake) -> None:
+def test_run_without_column_change_rewrites_nothing(lake: Lake) -> None:
     load(lake, {"a": BIGINT, "b": TEXT}, {"id": 1})
     before = lake.files()
     load(lake, {"a": INT}, {"id": 2})
@@ -212,7 +210,7 @@ def test_overwrite_accepts_any_schema_with_one_type(lake: Lake, seen) -> None:
     assert seen() == ({"a": "string", "b": "bigint"}, [{"a": "x", "b": 1}, {"a": "y", "b": 2**40}])
 
 
-def test_the_metadata_columns_may_come_and_go(lake: Lake, spark) -> None:
+def test_metadata_columns_may_come_and_go(lake: Lake, spark) -> None:
     for number, wanted in enumerate((False, True, False)):
         load(lake, {}, {"id": number}, add_record_metadata=wanted)
     columns, rows = seen_by_all(spark, lake.folder / "raw/s")
@@ -220,7 +218,8 @@ def test_the_metadata_columns_may_come_and_go(lake: Lake, spark) -> None:
     assert [row["_sdc_received_at"] is not None for row in rows] == [False, True, False]
 
 
-def test_rewritten_rows_are_not_counted_as_records_of_the_run(lake: Lake) -> None:
+def test_rewritten_rows_are_not_counted(lake: Lake) -> None:
+    """The journal counts only the records and files that the run loaded."""
     load(lake, {}, *({"id": number} for number in range(5)))
     load(lake, {"a": INT}, {"id": 5})
     journals = sorted((lake.folder / ".dataspoc/runs/test").iterdir())
@@ -229,7 +228,7 @@ def test_rewritten_rows_are_not_counted_as_records_of_the_run(lake: Lake) -> Non
     assert len(lake.rows("s")) == 6
 
 
-def test_a_table_on_s3_takes_a_new_column_and_a_wider_type(spark, s3) -> None:
+def test_s3_table_takes_new_and_wider_columns(spark, s3) -> None:
     import io
 
     from target.loading import to_bytes

@@ -162,7 +162,7 @@ def test_copied_and_new_row_groups_hold_all_rows(
     assert duckdb.sql(f"SELECT count(*), sum(id) FROM '{path}'").fetchall()[0][0] == first
 
 
-def test_a_copied_row_group_keeps_its_bytes_and_statistics(tmp_path: Path) -> None:
+def test_copied_group_keeps_bytes_and_statistics(tmp_path: Path) -> None:
     source = written(rows(0, 300), row_group_size=100, write_page_index=True)
     with LakeFile(tmp_path / "file", COLUMNS, "zstd") as file:
         for each in stored_groups(source, footer_for(COLUMNS)):
@@ -204,10 +204,8 @@ def test_all_readers_read_copied_row_groups(
     )
 
 
-def test_row_groups_that_are_stored_otherwise_are_decoded(tmp_path: Path) -> None:
-    """Other columns, order, types or nullability, encrypted or damaged files, and bounds without a
-    known order.
-    """
+def test_incompatible_row_groups_are_decoded(tmp_path: Path) -> None:
+    """Covers other columns, order, types, nullability, encryption, damage, unordered bounds."""
     columns = footer_for(COLUMNS)
     table = rows(0, 10)
     required = pa.schema([table.schema.field(0).with_nullable(False), *list(table.schema)[1:]])
@@ -233,7 +231,7 @@ def test_row_groups_that_are_stored_otherwise_are_decoded(tmp_path: Path) -> Non
     assert len(found) <= 1
 
 
-def test_row_groups_of_encrypted_files_are_not_copied() -> None:
+def test_encrypted_row_groups_are_not_copied() -> None:
     class Plain(encryption.KmsClient):
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
             return key_bytes.hex().encode()

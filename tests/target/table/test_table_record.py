@@ -85,10 +85,8 @@ def die() -> None:
     raise Died
 
 
-def test_the_late_claim_of_a_run_that_was_undone_keeps_no_table(
-    lake: SmallLake, other: PipelineRun
-) -> None:
-    """It was rolled back, woke up, claimed, and died: nobody will give that claim back."""
+def test_late_claim_of_reverted_run_is_void(lake: SmallLake, other: PipelineRun) -> None:
+    """A run that claims after its rollback and dies does not block the table."""
     with pytest.raises(Died):
         late_sync(lake, lambda: only_recover(lake), die)
     assert lake.storage().exists(RECORD)
@@ -97,8 +95,8 @@ def test_the_late_claim_of_a_run_that_was_undone_keeps_no_table(
     assert claim(lake.storage(), OTHER, "raw/grows", mine, other.run_id).claimed_by == other.run_id
 
 
-def test_a_sleepers_clean_up_leaves_the_record_of_a_later_commit(lake: SmallLake) -> None:
-    """Its claim became the table's record in that commit."""
+def test_stale_cleanup_keeps_later_table_record(lake: SmallLake) -> None:
+    """The stale run's claim became the table's record in the later commit."""
     with pytest.raises(LockedError):
         late_sync(lake, lambda: only_recover(lake), lake.sync)
     record = read_record(lake.storage(), RECORD)
@@ -129,10 +127,8 @@ def test_late_cleanup_keeps_record_of_a_later_commit(
     assert record.columns == COLUMNS
 
 
-def test_claim_passes_to_the_later_run_and_its_commit(lake: SmallLake, other: PipelineRun) -> None:
-    """The earlier run is undone: its claim would fall while the later one's commit is not published
-    yet.
-    """
+def test_claim_passes_to_later_run(lake: SmallLake, other: PipelineRun) -> None:
+    """Reverting the earlier run must not drop the claim before the later commit is published."""
     with pytest.raises(Died):
         late_sync(lake, lambda: only_recover(lake), die)
     moves = frozenset({"move"})
@@ -170,10 +166,8 @@ def test_committed_record_is_not_released(lake: SmallLake) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("raw/a", "raw/a/b"), ("raw/a/b/c", "raw/a"), ("a", "a/b")]
 )
-def test_a_table_inside_or_around_another_one_is_refused(
-    lake: SmallLake, first: str, second: str
-) -> None:
-    """`<table>/**/*.parquet` is the table, exactly."""
+def test_nested_table_locations_are_refused(lake: SmallLake, first: str, second: str) -> None:
+    """`<table>/**/*.parquet` must match exactly the files of one table."""
     storage = lake.storage()
     claim(
         storage, LAYOUT, first, TableRecord("numbers", "outer", COLUMNS), "20260101T000000000000Z-0"

@@ -90,9 +90,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_number_in_a_column_of_text_is_there_as_it_came(
-    spark: object, tmp_path: Path, way: str
-) -> None:
+def test_number_in_text_column_keeps_its_spelling(spark: object, tmp_path: Path, way: str) -> None:
     lake = Lake(tmp_path / "lake")
     properties, settings = WAYS[way]
     texts = spelled(len(way), 200)

@@ -23,9 +23,10 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_invalid_records_of_a_batch_are_quarantined_with_reason(
+def test_invalid_batch_records_are_quarantined(
     spark: object, lake: Lake, tap: BatchRun, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """Each is stored with its path and the reason."""
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
     strict = schema("s", {"id": {"type": "integer", "minimum": 0}, "name": TEXT}, ("id",))
     rows = [{"id": 1, "name": "x"}, {"id": -1, "name": "x"}, {"id": 3, "name": "x"}]
@@ -37,7 +38,7 @@ def test_invalid_records_of_a_batch_are_quarantined_with_reason(
     assert (line["record"]["id"], line["path"], "minimum" in line["error"]) == (-1, "/id", True)
 
 
-def test_an_invalid_record_is_told_with_its_line_and_file(
+def test_invalid_record_error_names_line_and_file(
     spark: object, lake: Lake, tap: BatchRun, monkeypatch
 ) -> None:
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)

@@ -76,7 +76,8 @@ def passes(*records: str, schema: dict[str, Any] = SCHEMA) -> bool:
     return not isinstance(part, bytes)
 
 
-def test_right_lines_pass_whatever_their_order_and_spacing() -> None:
+def test_valid_lines_pass_in_any_form() -> None:
+    """Neither the order of the keys nor spacing matters."""
     spaced = json.dumps(json.loads(GOOD))
     reversed_keys = json.dumps(dict(reversed(json.loads(GOOD).items())))
     assert passes(GOOD, spaced, reversed_keys, '{"id":9223372036854775807,"name":null}')
@@ -145,7 +146,7 @@ def test_right_lines_pass_whatever_their_order_and_spacing() -> None:
         "[1]",
     ],
 )
-def test_a_line_that_may_be_wrong_never_passes(record: str) -> None:
+def test_doubtful_line_never_passes(record: str) -> None:
     assert not passes(GOOD, record, GOOD)
 
 
@@ -162,7 +163,7 @@ def test_a_line_that_may_be_wrong_never_passes(record: str) -> None:
         | st.datetimes().map(lambda moment: moment.isoformat()),
     )
 )
-def test_what_passes_is_right_by_jsonschema(record: dict[str, Any]) -> None:
+def test_passed_record_is_valid_for_jsonschema(record: dict[str, Any]) -> None:
     if passes(json.dumps(record)):
         assert Draft7Validator({**SCHEMA, "required": ["id"]}).is_valid(record)
         assert record["id"] is not None
@@ -257,7 +258,7 @@ def test_bounds_choices_and_formats_are_judged_whole(
         },
     ],
 )
-def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) -> None:
+def test_unsupported_schema_has_no_bulk_check(extra: dict[str, Any]) -> None:
     assert record_check({**SCHEMA, "properties": {**PROPERTIES, **extra}}, ["id"]) is None
 
 
@@ -296,9 +297,8 @@ NULL: dict[str, Any] = {"type": "null"}
     ],
     ids=json.dumps,
 )
-def test_a_branch_hides_nothing_that_is_asked_beside_it(
-    value_schema: dict[str, Any], value: str
-) -> None:
+def test_branch_does_not_hide_sibling_keywords(value_schema: dict[str, Any], value: str) -> None:
+    """Constraints beside anyOf, or overlapping oneOf branches, prevent the bulk check."""
     for extra, text in (({}, value), ({"items": value_schema, "type": "array"}, f"[{value}]")):
         whole = {
             "type": "object",

@@ -90,8 +90,8 @@ def leads_elsewhere(schema: Any) -> bool:
 
 
 @pytest.mark.parametrize("of", sorted({case["of"] for case in cases()}))
-def test_the_official_verdicts_are_ours(of: str) -> None:
-    """Of untyped columns, which are JSON text, and for formats also of text columns."""
+def test_draft7_verdicts_match_test_suite(of: str) -> None:
+    """Covers untyped columns, stored as JSON, and for formats also string columns."""
     for case in (each for each in cases() if each["of"] == of):
         schema = case["schema"]
         if leads_elsewhere(schema):
@@ -137,5 +137,5 @@ LOADED = [
 
 
 @pytest.mark.parametrize(("schema", "value"), LOADED, ids=str)
-def test_a_keyword_whose_value_is_1_is_one(schema: JSON, value: Any) -> None:
+def test_keyword_with_value_1_is_enforced(schema: JSON, value: Any) -> None:
     assert not is_valid(schema, value)

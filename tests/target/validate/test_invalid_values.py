@@ -18,7 +18,7 @@ def lake(tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def test_every_invalid_value_is_doubtful_and_no_usual_value_is() -> None:
+def test_only_invalid_values_are_doubtful() -> None:
     for column, each in TYPES.items():
         stream = schema("s", {column: each})
         lines = [line_of(name, written) for name, written in INVALID if name == column]
@@ -34,12 +34,12 @@ def test_every_invalid_value_is_doubtful_and_no_usual_value_is() -> None:
 
 
 @pytest.mark.parametrize(("column", "written"), INVALID)
-def test_an_invalid_value_is_told_with_place_and_reason(column: str, written: str) -> None:
+def test_invalid_value_error_names_column(column: str, written: str) -> None:
     with pytest.raises(RecordError, match=rf"LAKE-020 .*{column}"):
         verdict(schema("s", TYPES), line_of(column, written))
 
 
-def test_invalid_record_fails_the_run_with_its_line(lake: Lake) -> None:
+def test_invalid_record_fails_run_with_line_number(lake: Lake) -> None:
     """An invalid record fails the run, names its line and changes nothing."""
     with pytest.raises(RecordError, match="LAKE-020"):
         lake.load(schema("s", TYPES), record("s"), line_of("text", "5"), record("s"), state(x=1))
@@ -65,9 +65,8 @@ def test_invalid_record_fails_the_run_with_its_line(lake: Lake) -> None:
         ("bytes", '"!"', "base64"),
     ],
 )
-def test_a_value_that_its_column_cannot_hold_is_a_loud_error(
-    column: str, written: str, reason: str
-) -> None:
+def test_unstorable_value_is_refused(column: str, written: str, reason: str) -> None:
+    """The error names the column and the reason."""
     line = line_of(column, written)
     assert doubtful(schema("s", {column: TYPES[column]}), [line]) == [line]
     with pytest.raises(RecordError, match=f"column {column} .*{reason}"):
@@ -87,7 +86,7 @@ def test_a_value_that_its_column_cannot_hold_is_a_loud_error(
         b'{"type": "RECORD", "stream": "s", "record": {"ratio": NaN}}\n',
     ],
 )
-def test_a_malformed_record_line_behind_good_ones_is_found(lake: Lake, line: bytes) -> None:
+def test_malformed_line_after_good_ones_is_found(lake: Lake, line: bytes) -> None:
     good = b'{"type": "RECORD", "stream": "s", "record": {"text": "a"}}\n'
     with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load(schema("s", TYPES), good, good, line, good)
@@ -127,7 +126,7 @@ SCHEMAS = [
 @pytest.mark.parametrize(
     ("body", "values"), SCHEMAS, ids=[json.dumps(body)[:60] for body, _ in SCHEMAS]
 )
-def test_every_keyword_of_the_schema_is_enforced(body: dict, values: dict) -> None:
+def test_every_schema_keyword_is_enforced(body: dict, values: dict) -> None:
     stream = {"schema": {"type": "object", **body}, "key_properties": []}
     line = json.dumps(record("s", **values)).encode() + b"\n"
     assert doubtful(stream, [line]) == [line]
@@ -159,7 +158,7 @@ def test_unvalidated_record_needs_only_fitting_columns(
         lake.load(schema("s", TYPES), record("s", big="x"), validate_records=False)
 
 
-def test_doubtful_and_good_records_of_one_batch_all_arrive_once(lake: Lake) -> None:
+def test_doubtful_and_good_records_arrive_once(lake: Lake) -> None:
     records = [record("s", big=n if n % 7 else float(n), text=f"n{n}") for n in range(1000)]
     lake.load(schema("s", TYPES), *records, state(x=1))
     assert lake.rows("s", "big, text") == sorted((n, f"n{n}") for n in range(1000))

@@ -35,7 +35,8 @@ LINEAR = "^(a+)+$"
 ENDLESS = ["^(?=(a+)+$)a", "^(a+)+\\Z", "(a|a)*é$"]
 
 
-def test_where_re2_means_the_same_it_has_the_verdict() -> None:
+def test_re2_decides_equivalent_patterns() -> None:
+    """RE2 decides in linear time where it means the same as Python."""
     assert not is_found(LINEAR, HOSTILE)
     assert is_found(LINEAR, HOSTILE[:-1])
     assert not is_found("(x+x+)+y", "x" * 100_000)
@@ -43,7 +44,8 @@ def test_where_re2_means_the_same_it_has_the_verdict() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ENDLESS)
-def test_any_other_pattern_is_ended_and_the_next_one_is_answered(pattern: str) -> None:
+def test_endless_pattern_is_stopped(pattern: str) -> None:
+    """The next pattern is matched as usual."""
     with pytest.raises(SlowPatternError, match="takes more CPU time than it may"):
         is_found(pattern, HOSTILE)
     assert is_found(pattern.replace("é", ""), "a")
@@ -66,12 +68,13 @@ PATTERNS = [
 
 
 @given(st.sampled_from(PATTERNS), st.text(max_size=6) | st.text("abA@1 \né٣", max_size=5))
-def test_every_pattern_means_what_python_makes_of_it(pattern: str, text: str) -> None:
+def test_patterns_match_like_python(pattern: str, text: str) -> None:
     assert is_found(pattern, text) == (re.search(pattern, text) is not None)
 
 
 @pytest.mark.parametrize("text", ["(", "a{99999999999}", "(?P<a", "(" * 5000, "(?<=a+)b"])
-def test_what_is_no_pattern_is_none_whatever_python_raises(text: str) -> None:
+def test_invalid_pattern_is_recognized(text: str) -> None:
+    """Any exception from Python's compiler means an invalid pattern."""
     assert not is_pattern(text)
     assert pattern_problem(text)
 
@@ -92,26 +95,26 @@ def test_crashed_pattern_match_has_no_verdict(
     assert is_found("\\Sé", "éé")
 
 
-def test_a_long_text_has_its_time() -> None:
+def test_long_string_gets_enough_time() -> None:
     assert is_found("^(?=.)\\S+é$", "a" * 30_000_000 + "é")
 
 
 @pytest.mark.slow
-def test_other_threads_run_while_a_pattern_does() -> None:
-    done, told = threading.Event(), []
+def test_other_threads_run_during_match() -> None:
+    done, reported = threading.Event(), []
 
     def match() -> None:
         try:
             is_found(ENDLESS[0], HOSTILE)
         except SlowPatternError as error:
-            told.append(error)
+            reported.append(error)
         done.set()
 
     threading.Thread(target=match).start()
     beats = 0
     while not done.wait(0.01):
         beats += 1
-    assert told
+    assert reported
     assert beats > 10
 
 
@@ -150,7 +153,7 @@ def test_slow_record_is_invalid_and_others_arrive(tmp_path: Path, place: str) ->
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_schema_whose_pattern_takes_too_long_is_malformed(tmp_path: Path) -> None:
+def test_slow_schema_pattern_is_malformed(tmp_path: Path) -> None:
     v = {"type": "string", "pattern": PLACES["regex"][1]}
     with pytest.raises(SchemaError, match=r"LAKE-030 .*CPU"):
         Lake(tmp_path / "lake").load(schema("s", {"v": v}), record("s", v="a"))
@@ -229,7 +232,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_run_that_matches_hostile_values(tmp_path: Path) -> None:
+def test_sigterm_ends_run_matching_hostile_values(tmp_path: Path) -> None:
     config = tmp_path / "target.json"
     settings = {
         "bucket": str(tmp_path / "lake"),

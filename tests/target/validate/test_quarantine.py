@@ -95,10 +95,8 @@ def test_invalid_records_are_quarantined_with_reason(
     assert (report["streams"]["s"]["records"], report["streams"]["s"]["rejected"]) == (40, 3)
 
 
-def test_a_rejected_record_is_kept_exactly_as_it_came(lake: QuarantiningLake) -> None:
-    """Numbers with all digits, and members in their order, also those that occur twice or that the
-    schema does not know.
-    """
+def test_rejected_record_is_kept_verbatim(lake: QuarantiningLake) -> None:
+    """Numbers keep all digits; members keep their order, even repeated or unknown ones."""
     texts = [
         '{"id": 12345678901234567890123456789.10, "name": "\\u00e9 \\"}{\\\\", "z": 1e-400, "a": '
         '[0.10, {"b": 1E+2}]}',
@@ -132,7 +130,7 @@ PLACES = [
 ]
 
 
-def test_the_path_is_a_json_pointer_to_what_is_wrong(lake: QuarantiningLake) -> None:
+def test_rejected_path_is_json_pointer(lake: QuarantiningLake) -> None:
     lines: list[JSON | bytes] = []
     for number, (properties, text, _) in enumerate(PLACES):
         lines += [
@@ -144,7 +142,7 @@ def test_the_path_is_a_json_pointer_to_what_is_wrong(lake: QuarantiningLake) -> 
     assert found == [path for _, _, path in PLACES]
 
 
-def test_a_line_that_is_no_json_still_fails_the_run(lake: QuarantiningLake) -> None:
+def test_invalid_json_still_fails_run(lake: QuarantiningLake) -> None:
     for broken in (b'{"a": "\xff"}', b'{"a": 1'):
         text = b'{"type": "RECORD", "stream": "s", "record": ' + broken + b"}\n"
         with pytest.raises(ProtocolError, match="LAKE-001"):
@@ -187,10 +185,8 @@ def test_batch_of_only_invalid_records_changes_nothing(
 
 
 @pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
-def test_a_rejected_record_takes_no_part_in_a_merge(lake: QuarantiningLake, method: str) -> None:
-    """Neither its key nor its cursor counts, and what a run did not see of such a stream is not
-    stale.
-    """
+def test_rejected_record_does_not_affect_merge(lake: QuarantiningLake, method: str) -> None:
+    """Neither its key nor its cursor counts, and rows not seen in the run are not stale."""
     message = schema("s", {**PERSON, "at": INT}, ("id",), **{"x-load-method": method})
     lake.load(message, *(record("s", id=n, at=1, name="old") for n in range(4)))
     changes = [
@@ -284,7 +280,7 @@ def test_resumed_run_publishes_rejected_records_once(
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_another_way_with_invalid_records_is_no_way_to_resume(lake: QuarantiningLake) -> None:
+def test_changed_on_invalid_record_refuses_resume(lake: QuarantiningLake) -> None:
     grows = schema("grows", {"id": INT}, **{"x-replication-method": "INCREMENTAL"})
     body = [
         grows,
@@ -302,10 +298,8 @@ def test_another_way_with_invalid_records_is_no_way_to_resume(lake: Quarantining
     assert lake.rows("grows", "id") == [(1,), (2,)]
 
 
-def test_on_s3_the_rejected_records_lie_beside_the_table(
-    spark: object, s3: S3, tmp_path: Path
-) -> None:
-    """Batches of two schemas, whose rejected records become one object."""
+def test_rejected_records_are_stored_in_s3_bucket(spark: object, s3: S3, tmp_path: Path) -> None:
+    """Rejected records from batches of two schemas are stored in one object."""
     bucket = f"{s3.new_bucket()}/some lake"
     lake = QuarantiningLake(tmp_path / "none")
     for n in range(2):

@@ -298,7 +298,7 @@ def arrow_takes(schema: JSON, *texts: str) -> bool:
 
 @settings(max_examples=300, **QUICK)
 @given(st.sampled_from(ONES), VALUES)
-def test_our_validator_and_jsonschema_agree_about_every_keyword(one: JSON, value: str) -> None:
+def test_keyword_verdicts_match_jsonschema(one: JSON, value: str) -> None:
     schema, text = stream_of({"v": one}), f'{{"v": {value}}}'
     refused = "is invalid at /" in complaint(schema, text)
     assert refused != oracle(schema, read(text)), (one, value, complaint(schema, text))
@@ -310,16 +310,16 @@ DECIDED = [one for one in ONES if record_check(stream_of({"v": one}), []) is not
 @pytest.mark.slow
 @settings(max_examples=500, **QUICK)
 @given(st.sampled_from(DECIDED), VALUES)
-def test_arrow_accepts_only_what_jsonschema_accepts(one: JSON, value: str) -> None:
-    """Whatever Arrow accepts, jsonschema accepts too."""
+def test_arrow_is_no_laxer_than_jsonschema(one: JSON, value: str) -> None:
+    """Every value accepted by Arrow is accepted by jsonschema too."""
     schema, text = stream_of({"v": one}), f'{{"v": {value}}}'
     if arrow_takes(schema, text):
         assert oracle(schema, read(text)), (one, value)
 
 
 @pytest.mark.slow
-def test_every_listed_value_of_every_column_that_arrow_decides() -> None:
-    """All that are listed above; and most of what is valid needs no second look."""
+def test_arrow_verdicts_hold_for_all_listed_values() -> None:
+    """Arrow accepts no invalid value, and most valid values need no second check."""
     taken, valid = set(), set()
     for one in DECIDED:
         schema = stream_of({"v": one})
@@ -354,9 +354,8 @@ WHOLE = [
 
 @settings(max_examples=100, **QUICK)
 @given(st.sampled_from(WHOLE), MEMBERS)
-def test_all_agree_about_the_keywords_of_a_whole_record(
-    schema: JSON, members: dict[str, str]
-) -> None:
+def test_record_verdicts_match_jsonschema(schema: JSON, members: dict[str, str]) -> None:
+    """Arrow accepts no record that jsonschema refuses."""
     text = "{" + ", ".join(f'"{name}": {value}' for name, value in members.items()) + "}"
     valid = oracle(schema, read(text))
     assert ("is invalid at /" in complaint(schema, text)) != valid

@@ -29,15 +29,14 @@ def loaded(tmp_path_factory) -> list[dict]:
 @pytest.mark.parametrize(
     "case", range(len(VALID)), ids=[f"{column} {written}" for column, written, _ in VALID]
 )
-def test_a_valid_value_arrives_exactly_and_all_others_are_null(
-    loaded: list[dict], case: int
-) -> None:
+def test_valid_value_arrives_exactly(loaded: list[dict], case: int) -> None:
+    """All other columns of the row are null."""
     column, _, read = VALID[case]
     assert loaded[case][column] == read
     assert all(loaded[case][other] is None for other in TYPES if other != column)
 
 
-def test_not_a_number_arrives(lake: Lake) -> None:
+def test_nan_value_arrives(lake: Lake) -> None:
     lake.load(schema("s", TYPES), record("s", ratio="NaN"))
     ((value,),) = lake.rows("s", "ratio")
     assert value != value

@@ -97,9 +97,8 @@ def test_time_outside_years_1_to_9999_is_invalid(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("text", [LATE, EARLY])
-def test_such_a_time_is_refused_as_key_partition_and_cursor_too(
-    spark: object, tmp_path: Path, text: str
-) -> None:
+def test_out_of_range_time_is_refused_as_key(spark: object, tmp_path: Path, text: str) -> None:
+    """It is refused as a partition value and as a cursor too."""
     plain = schema("s", {"id": INT, "t": MOMENT}, ("t",), **{"x-load-method": "upsert"})
     for number, options in enumerate([{"partition_by": ["day(t)"]}, {"cursor": "t"}]):
         lake = lake_of("delta", tmp_path / str(number))
@@ -127,7 +126,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_such_a_time_in_a_batch_file_is_an_invalid_record(
+def test_out_of_range_time_in_batch_is_invalid(
     spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
@@ -153,9 +152,8 @@ def test_such_a_time_in_a_batch_file_is_an_invalid_record(
 
 
 @pytest.mark.parametrize("text", [LATE, EARLY])
-def test_a_message_whose_own_time_is_out_of_range_says_no_time(
-    spark: object, tmp_path: Path, text: str
-) -> None:
+def test_out_of_range_extraction_time_is_null(spark: object, tmp_path: Path, text: str) -> None:
+    """A time_extracted outside the years 1 to 9999 leaves _sdc_extracted_at null."""
     lake, tap = lake_of("delta", tmp_path), BatchRun(tmp_path / "lake")
     stream = schema("s", {"id": INT}, ("id",), **{"x-load-method": "append-only"})
     rows = pa.table({"id": pa.array([2], pa.int64())})
@@ -179,6 +177,6 @@ def test_table_with_out_of_range_times_is_convertible(tmp_path: Path) -> None:
     assert DeltaLake(lake.folder).rows("s", "id, epoch_us(t)") == [(1, BEYOND)]
 
 
-def test_a_bookmark_out_of_range_is_an_error_of_one_line() -> None:
+def test_out_of_range_bookmark_is_one_line_error() -> None:
     with pytest.raises(ValueError, match="is not of the years 1 to 9999 in UTC"):
         KeyValue.parse(LATE, KeyType.TIMESTAMP, aware=True)

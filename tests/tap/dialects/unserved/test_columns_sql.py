@@ -144,7 +144,7 @@ def test_columns_are_read_exactly(
 @pytest.mark.parametrize(
     ("database", "native"), [("sqlserver", "sql_variant"), ("oracle", "SDO_GEOMETRY")]
 )
-def test_a_type_without_exact_reading_says_so(database: str, native: str) -> None:
+def test_type_without_exact_reading_is_reported(database: str, native: str) -> None:
     assert "no exact reading" in str(
         dialect_named(database).column("k", native, nullable=True).reading.problem
     )
@@ -163,9 +163,7 @@ def test_a_type_without_exact_reading_says_so(database: str, native: str) -> Non
         ("snowflake", "FLOAT", "TO_VARCHAR(\"k\", 'TME')"),
     ],
 )
-def test_a_number_that_is_read_as_text_keeps_all_its_digits(
-    database: str, native_type: str, select: str
-) -> None:
+def test_number_read_as_text_keeps_all_digits(database: str, native_type: str, select: str) -> None:
     dialect = dialect_named(database)
     for wanted in ("text", "decimal(38,10)"):
         assert (

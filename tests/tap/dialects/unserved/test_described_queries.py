@@ -40,8 +40,8 @@ def test_sql_server_names_unusable_queries(sql: str, why: str) -> None:
         "jdbc_url": URLS["sqlserver"],
         "queries": [{"name": name, "sql": sql} for name in ("q", "r")],
     }
-    told = rf"2 settings are wrong: queries: 'q': .*{why}.*queries: 'r': .*{why}"
-    with pytest.raises(ConfigurationError, match=told):
+    reported = rf"2 settings are wrong: queries: 'q': .*{why}.*queries: 'r': .*{why}"
+    with pytest.raises(ConfigurationError, match=reported):
         TapSettings.from_config(config)
     TapSettings.from_config({**config, "jdbc_url": URLS["oracle"]})
 
@@ -60,5 +60,5 @@ def test_sql_server_names_unusable_queries(sql: str, why: str) -> None:
         "SELECT id FROM t WITH (NOLOCK) WHERE id IN (SELECT id FROM u)",
     ],
 )
-def test_a_query_that_sql_server_takes_as_a_table_is_no_error(sql: str) -> None:
+def test_sql_server_accepts_usable_queries(sql: str) -> None:
     TapSettings.from_config({"jdbc_url": URLS["sqlserver"], "queries": [{"name": "q", "sql": sql}]})

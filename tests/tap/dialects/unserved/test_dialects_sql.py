@@ -119,7 +119,7 @@ LITERALS = [
 
 
 @pytest.mark.parametrize(("database", "native", "raw", "literal"), LITERALS)
-def test_a_key_s_literal_compares_as_its_column_does(
+def test_key_literal_compares_like_its_column(
     database: str, native: str, raw: str, literal: str
 ) -> None:
     dialect = dialect_named(database)
@@ -128,7 +128,7 @@ def test_a_key_s_literal_compares_as_its_column_does(
 
 
 @pytest.mark.parametrize("database", URLS)
-def test_nothing_of_the_user_s_reaches_sql_unquoted(database: str) -> None:
+def test_user_input_is_always_quoted_in_sql(database: str) -> None:
     dialect = dialect_named(database)
     columns = (
         dialect.column(HOSTILE, "VARCHAR(20)", nullable=True),
@@ -188,7 +188,7 @@ def test_session_begins_with_one_statement() -> None:
         assert len(dialect_named(name).session_statements) <= 1
 
 
-def test_a_key_type_s_text_names_the_exact_form() -> None:
+def test_every_dialect_has_literals_and_driver() -> None:
     for name in URLS:
         dialect = dialect_named(name)
         assert set(dialect.literals) == set(KeyType)
@@ -208,9 +208,7 @@ def test_a_key_type_s_text_names_the_exact_form() -> None:
         ],
     ],
 )
-def test_what_a_database_can_t_compare_is_no_key_and_is_told(
-    database: str, native_type: str
-) -> None:
+def test_incomparable_column_is_refused_as_key(database: str, native_type: str) -> None:
     column = dialect_named(database).column("c", native_type, nullable=True)
     assert column.reading.problem is None
     for kind in (None, KeyType.STRING, KeyType.BINARY, KeyType.DATETIME):
@@ -229,10 +227,8 @@ def test_what_a_database_can_t_compare_is_no_key_and_is_told(
         ("nvarchar(9)", "N'é'"),
     ],
 )
-def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, literal: str) -> None:
-    """A national string would make one of each value of the column: no index serves that, and the
-    order is another.
-    """
+def test_sql_server_bound_has_column_string_type(native_type: str, literal: str) -> None:
+    """A national string would convert the column, without its index and in another order."""
     dialect = dialect_named("sqlserver")
     key = Key.of(
         *[
@@ -244,17 +240,17 @@ def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, lit
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         "(conn=1) RSA public key is not available client side (option serverRsaPublicKeyFile not "
         "set)",
         "Public Key Retrieval is not allowed",
     ],
 )
-def test_encrypted_login_names_the_parameter(told: str) -> None:
+def test_encrypted_login_error_names_parameter(reported: str) -> None:
     """A login that needs encryption names the parameter that helps."""
-    assert "allowPublicKeyRetrieval=true" in with_hint(told, "S1009")
-    assert "sslMode=" in with_hint(told, "08000")
+    assert "allowPublicKeyRetrieval=true" in with_hint(reported, "S1009")
+    assert "sslMode=" in with_hint(reported, "08000")
 
 
 def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:
@@ -272,14 +268,12 @@ def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:
         ("jdbc:hsqldb:mem:shop", "OFFSET 7 ROWS FETCH NEXT 3 ROWS ONLY"),
     ],
 )
-def test_slices_are_cut_by_the_page_clause_that_the_database_has(url: str, page: str) -> None:
+def test_slices_use_page_clause_of_database(url: str, page: str) -> None:
     assert dialect_of(url).limited(3, 7) == page
 
 
-def test_open_transactions_are_asked_for_with_the_clock() -> None:
-    """The age of the oldest one that may write, the clock in seconds, and the grant that this
-    needs.
-    """
+def test_open_transactions_query_includes_clock() -> None:
+    """The query returns the oldest writer's age and the clock, and its grant is known."""
     oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
     assert oracle.open_transactions == (
         "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "

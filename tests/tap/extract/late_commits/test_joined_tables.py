@@ -74,9 +74,7 @@ def test_attachment_open_during_a_run_is_found_next(source):
 
 
 def test_table_renamed_to_the_stream_is_sent_whole(source, caplog):
-    """A table that was filled before the last run and renamed after it has rows that no bookmark
-    knows of.
-    """
+    """Its rows, older than the last run, are not covered by the bookmark."""
     it = source(TABLE + TABLE.replace("table t", "table t2").replace("t_k on t", "t2_k on t2"))
     it.database.execute("insert into t select n, n, 'row' from generate_series(1, 9) n")
     it.database.execute(
@@ -93,8 +91,8 @@ def test_table_renamed_to_the_stream_is_sent_whole(source, caplog):
     assert it.ids() == [21]
 
 
-def test_a_bookmark_that_knows_no_table_is_of_any(source, caplog):
-    """Bookmarks of version 0.1.0 continue without a row sent again."""
+def test_bookmark_without_table_fits_any_table(source, caplog):
+    """Bookmarks of version 0.1.0 continue without repeating a row."""
     it = source()
     it.database.execute("insert into t select n, n, 'row' from generate_series(1, 9) n")
     assert it.ids() == list(range(1, 10))

@@ -115,7 +115,8 @@ def test_row_below_the_bookmark_is_never_skipped(source, table):
     assert it.ids() == []
 
 
-def test_a_stream_whose_keys_only_ascend_is_spared_the_look(source):
+def test_late_rows_open_skips_closed_transactions(source):
+    """With ascending keys, `late_rows: open` looks only for rows of open transactions."""
     it = source(stream_options={"public-t": {"late_rows": "open"}})
     it.database.execute("insert into t values (1, 10, 'row')")
     long = it.transaction("insert into t values (2, 5, 'late')")
@@ -128,7 +129,7 @@ def test_a_stream_whose_keys_only_ascend_is_spared_the_look(source):
     assert it.ids() == []
 
 
-def test_where_nothing_was_written_no_table_is_scanned(source, monkeypatch):
+def test_no_table_is_scanned_without_writes(source, monkeypatch):
     it = source(TABLE + "insert into t values (1, 10, 'row');")
     assert it.ids() == [1]
     looks = []
@@ -202,7 +203,7 @@ def test_missing_shared_snapshot_skips_nothing(source, caplog):
     assert it.ids() == []
 
 
-def test_a_computed_key_is_guarded_as_a_column_is(source):
+def test_computed_key_is_guarded_like_column(source):
     it = source(
         TABLE + "insert into t values (1, -100, 'row');",
         incremental_tables=[],
@@ -215,7 +216,7 @@ def test_a_computed_key_is_guarded_as_a_column_is(source):
     assert it.ids() == [2]
 
 
-def test_a_view_says_that_it_is_not_guarded(source, caplog):
+def test_unguarded_view_is_logged(source, caplog):
     it = source(
         TABLE.replace("table t", "table b").replace("on t", "on b")
         + "create view t as select * from b;"
@@ -235,9 +236,9 @@ def test_server_older_than_13_is_read_with_a_note(source, caplog, monkeypatch):
     it.transaction("insert into t values (2, 5, 'late')")
 
     assert it.ids() == [1]
-    (told,) = [each.message for each in caplog.records if "PostgreSQL 12.7" in each.message]
-    assert "older than 13" in told
-    assert "safety_lag_seconds" in told
+    (reported,) = [each.message for each in caplog.records if "PostgreSQL 12.7" in each.message]
+    assert "older than 13" in reported
+    assert "safety_lag_seconds" in reported
     assert "snapshot" not in it.bookmark
     it.database.execute("insert into t values (3, 11, 'new')")
     assert it.ids() == [3]

@@ -20,10 +20,8 @@ def move(it, change):
 @pytest.mark.parametrize(
     ("name", "news"), [*[(name, True) for name in MOVES], ("another timeline", False)]
 )
-def test_first_run_on_another_server_resends_the_table(source, caplog, name, news):
-    """Also if nothing is new: what was committed around the move arrives, and late rows are found
-    from then on.
-    """
+def test_first_run_on_new_server_resends_table(source, caplog, name, news):
+    """Even without changes, rows committed around the move arrive, as do later late rows."""
     caplog.set_level("INFO")
     it = source()
     it.database.execute(ROWS)
@@ -110,7 +108,8 @@ def test_stream_without_window_reports_possible_gaps(source, caplog, change):
         assert words in caplog.text
 
 
-def test_a_bookmark_of_an_older_version_is_of_any_timeline(source, caplog):
+def test_bookmark_without_timeline_fits_any_timeline(source, caplog):
+    """A bookmark of an older version, without a timeline, resends no table."""
     it = source()
     it.database.execute(ROWS)
     it.ids()

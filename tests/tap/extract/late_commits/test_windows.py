@@ -60,8 +60,8 @@ def test_open_transactions_arrive_at_any_key_age(source, monkeypatch):
     assert it.bookmark == before
 
 
-def test_what_is_open_in_a_run_without_news_is_remembered_too(source):
-    """Also if nothing at all was written since: the transaction may still write, with any key."""
+def test_idle_run_remembers_open_transactions(source):
+    """A transaction without writes so far may still write, with any key."""
     it = source(TABLE + ROWS, **WINDOW)
     it.ids()
     for settings in ({}, {"late_rows_pages": 0, "late_rows": "auto"}):
@@ -75,9 +75,7 @@ def test_what_is_open_in_a_run_without_news_is_remembered_too(source):
 
 
 def test_sent_rows_below_the_window_do_not_repeat(source):
-    """A transaction is open throughout, so numbers of rows that have left the window are still kept
-    as seen.
-    """
+    """While a transaction stays open, rows below the window are still tracked as sent."""
     it = source(TABLE, **WINDOW)
     long = it.transaction("insert into t values (-1, 0, 'late')")
     for n in range(1, 6):
@@ -106,7 +104,7 @@ def test_window_bookmarks_work_with_other_modes(source, settings):
 
 
 @pytest.mark.parametrize("change", [{"quiet": True}, {}], ids=["quiet", "unknown"])
-def test_a_bookmark_of_0_1_0_continues_in_a_window(source, change):
+def test_version_0_1_0_bookmark_continues_in_window(source, change):
     it = source(TABLE + ROWS, **WINDOW)
     it.ids()
     snapshot = it.bookmark["snapshot"]
@@ -285,7 +283,8 @@ def test_small_tables_need_no_index(source, caplog):
     )
 
 
-def test_a_view_and_the_setting_open_are_named_at_the_start(source, caplog):
+def test_reason_for_limited_late_rows_is_logged(source, caplog):
+    """The start of a stream logs that a view or late_rows open limits its late rows."""
     caplog.set_level("INFO")
     view = (
         TABLE.replace("table t", "table b").replace("on t", "on b")

@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None:
-    """A slice that was written twice, a stream that was begun and put off: each attempt has a
-    folder of its own.
-    """
+def test_unreferenced_batch_files_are_removed(tmp_path: Path) -> None:
+    """Files of repeated or postponed attempts are removed at the end of the run."""
     settings = TapSettings.from_config(
         {"jdbc_url": "jdbc:sqlite:x", "batch_config": batch_config(tmp_path)}
     )
@@ -83,9 +81,7 @@ class PlainTarget(Target):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_the_sdks_own_reading_of_batches_finds_the_records(
-    sqlite: Any, tmp_path: Path, kind: str
-) -> None:
+def test_sdk_reads_every_batch_record(sqlite: Any, tmp_path: Path, kind: str) -> None:
     tap, _ = sqlite(HOSTILE)
     config = {
         **tap.config,
@@ -167,11 +163,11 @@ def test_executors_write_batches_straight_to_s3(spark: SparkSession, s3: Any, sq
 
     files, found = s3.filesystem(), Counter[str]()
     for message in (each for each in sent.messages if each["type"] == "BATCH"):
-        for url, told in zip(message["manifest"], message["files"], strict=True):
+        for url, reported in zip(message["manifest"], message["files"], strict=True):
             assert url.startswith(f"{root}/")
             with files.open(url) as file:
                 table = pq.ParquetFile(file).read()
-            assert told == {"rows": table.num_rows, "bytes": files.size(url)}
+            assert reported == {"rows": table.num_rows, "bytes": files.size(url)}
             found.update(
                 json.dumps([message["stream"], row]) for row in table.select(["id"]).to_pylist()
             )
@@ -181,7 +177,7 @@ def test_executors_write_batches_straight_to_s3(spark: SparkSession, s3: Any, sq
     assert len(files.find(root)) == len([each for each in sent.messages if each["type"] == "BATCH"])
 
 
-def test_a_root_that_can_t_be_written_to_is_one_line(sqlite: Any, tmp_path: Path) -> None:
+def test_unwritable_batch_root_is_one_line_error(sqlite: Any, tmp_path: Path) -> None:
     tap, _ = sqlite("create table a (id integer); insert into a values (1)")
     (tmp_path / "file").write_text("")
 
@@ -192,7 +188,7 @@ def test_a_root_that_can_t_be_written_to_is_one_line(sqlite: Any, tmp_path: Path
     assert "look at `batch_config`" in sent.failed()
 
 
-def test_every_reading_has_the_lake_columns_type(
+def test_every_reading_has_lake_column_type(
     spark: SparkSession,
 ) -> None:
     """Every reading of every database gives exactly the type of the lake's column."""
@@ -205,8 +201,8 @@ def test_every_reading_has_the_lake_columns_type(
         *(f"CAST(NULL AS {each.read_as}) AS c{n}" for n, each in enumerate(readings))
     )
     values = (each.becomes.replace("{c}", f"c{n}") for n, each in enumerate(readings))
-    told = (value.replace("{complaint}", "''").replace("{no_text}", "''") for value in values)
-    given = read.selectExpr(*(f"{value} AS v{n}" for n, value in enumerate(told))).schema
+    reported = (value.replace("{complaint}", "''").replace("{no_text}", "''") for value in values)
+    given = read.selectExpr(*(f"{value} AS v{n}" for n, value in enumerate(reported))).schema
 
     assert len(rules) > 150
     for (name, rule), reading, field in zip(rules, readings, given, strict=True):

@@ -32,7 +32,7 @@ def test_connection_test_writes_no_batch(sqlite: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_path: Path) -> None:
+def test_stream_maps_are_refused_with_batches(sqlite: Any, tmp_path: Path) -> None:
     tap, _ = sqlite("create table a (id integer); insert into a values (1)")
 
     sent = run_tap(
@@ -49,7 +49,7 @@ def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "reported"),
     [
         (
             {"encoding": {"format": "csv"}, "storage": {"root": "x"}},
@@ -65,6 +65,6 @@ def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_
         ),
     ],
 )
-def test_what_is_wrong_with_the_setting_is_named(config: JSON, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(told)):
+def test_invalid_batch_setting_is_named(config: JSON, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(reported)):
         TapSettings.from_config({"jdbc_url": "jdbc:sqlite:shop.db", "batch_config": config})

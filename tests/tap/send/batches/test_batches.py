@@ -108,7 +108,7 @@ def states_of(messages: list[JSON]) -> list[JSON]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_records_and_batches_send_the_same(tmp_path: Path, case: str) -> None:
+def test_records_and_batches_send_same_rows(tmp_path: Path, case: str) -> None:
     """Runs by records and by batches send the same rows and the same states."""
     path, (settings, steps) = tmp_path / "source.db", CASES[case]
     config, state = {"jdbc_url": f"jdbc:sqlite:{path}", **settings}, None
@@ -214,7 +214,7 @@ def test_slice_with_a_broken_connection_is_rewritten(
     assert held.parent.name == "000001"
 
 
-def test_rows_that_are_committed_late_come_by_batches_too(
+def test_late_committed_rows_arrive_in_batches(
     spark: SparkSession, postgres: Any, tmp_path: Path
 ) -> None:
     tap, database = postgres(

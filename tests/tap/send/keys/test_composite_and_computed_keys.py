@@ -51,7 +51,7 @@ def test_composite_key_splits_and_resumes_ties(
     assert pipe.run().ids(f"{prefix}t") == Counter([-1])
 
 
-def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -> None:
+def test_computed_key_is_stream_column_and_advances(source: Source) -> None:
     pipe, prefix, execute = source
     key = "coalesce(updated_at, created_at) -- whichever is there"
     execute(
@@ -133,7 +133,7 @@ def test_another_expression_is_another_key() -> None:
         ([], "replication_key"),
     ],
 )
-def test_a_key_that_can_not_be_is_refused(key: Any, text: str) -> None:
+def test_invalid_key_is_refused(key: Any, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         plan(stream_options={"public-orders": {"replication_key": key}})
 

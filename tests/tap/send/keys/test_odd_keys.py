@@ -87,9 +87,10 @@ def test_sqlite_keys_with_another_order_are_refused(
         pipe.run()
 
 
-def test_a_lag_leaves_keys_without_distances_alone_and_says_so(
+def test_lag_ignores_keys_without_distances(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A lag does not apply to string keys, and the log gives the reason."""
     pipe, database = sqlite_pipe
     database.executescript("""
         create table names (id integer primary key, k text);

@@ -30,7 +30,7 @@ def lake(tmp_path: Path) -> IcebergLake:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_each_run_is_one_snapshot_that_names_it(lake: IcebergLake) -> None:
+def test_each_run_adds_one_snapshot_naming_it(lake: IcebergLake) -> None:
     lake.load(items(), item(1, "a"), item(2, "b"))
     lake.load(items(), item(1, "c"))
     assert lake.rows("s", "id, name") == [(1, "a"), (1, "c"), (2, "b")]
@@ -85,12 +85,10 @@ def test_schema_changes_are_metadata_only(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_files_hold_the_numbers_of_their_columns(
+def test_data_files_hold_field_ids(
     lake: IcebergLake,
 ) -> None:
-    """Files hold the numbers of their columns at any depth, and there is a mapping for files
-    without them.
-    """
+    """Field ids are written at any depth; a name mapping covers files without them."""
     nested = {
         "id": {**INT, "x-sql-datatype": "SMALLINT"},
         "tags": {
@@ -126,7 +124,8 @@ def number_of(field: pa.Field) -> int:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_run_publishes_into_the_history_of_its_table_once(lake: IcebergLake) -> None:
+def test_run_is_published_once_to_table_history(lake: IcebergLake) -> None:
+    """Publishing a run again changes nothing, even after its snapshot has expired."""
     lake.load(items(), item(1, "a"))
     (run,) = (lake.folder / ".dataspoc/runs/test").iterdir()
     (body,) = json.loads(run.read_text())["iceberg"]

@@ -69,7 +69,7 @@ class CataloguedLake(IcebergLake):
         assert len(self.runs("s")) == 2
 
 
-def test_a_catalog_on_postgresql_under_a_name_and_a_namespace(
+def test_postgresql_catalog_takes_name_and_namespace(
     tmp_path: Path, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = postgresql.new_database()
@@ -165,7 +165,7 @@ def test_run_is_published_only_to_its_own_catalog(
         backend.set(edited)
 
 
-def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> None:
+def test_catalog_refusal_is_one_line_without_secrets(tmp_path: Path) -> None:
     with rest_catalog(tmp_path) as server:
         lake = CataloguedLake(
             tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": "a-wrong-secret"}
@@ -176,7 +176,9 @@ def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> N
         assert "\n" not in str(refused.value)
 
 
-def test_glue_and_a_bucket_on_s3(tmp_path: Path, moto: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_catalog_works_with_s3_bucket(
+    tmp_path: Path, moto: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = moto.storage_options
     endpoint = options.get("endpoint_url") or options["client_kwargs"]["endpoint_url"]
     glue = {
@@ -190,7 +192,7 @@ def test_glue_and_a_bucket_on_s3(tmp_path: Path, moto: S3, monkeypatch: pytest.M
     CataloguedLake(tmp_path / "lake", glue, namespace="sales", **place).check_two_runs()
 
 
-def test_what_the_settings_lack_is_said_before_anything_else() -> None:
+def test_missing_catalog_settings_are_reported_first() -> None:
     said = [
         (
             {"bucket": "s3://b"},

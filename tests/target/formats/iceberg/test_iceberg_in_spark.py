@@ -37,9 +37,10 @@ def message(stream: str, properties: dict[str, Any], method: str = "append-only"
     return schema(stream, properties, ("id",), **{"x-load-method": method, "x-extent": extent})
 
 
-def test_spark_reads_every_run_and_what_it_writes_is_met(
+def test_spark_and_target_share_iceberg_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Spark reads every snapshot, and what it writes is kept or refused by name."""
     lake = IcebergLake(tmp_path / "lake")
     row = {
         "country": "DE/ü%",

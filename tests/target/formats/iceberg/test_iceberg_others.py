@@ -39,7 +39,8 @@ def lake(tmp_path: Path) -> IcebergLake:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_what_others_append_between_plan_and_snapshot_stays(lake: IcebergLake) -> None:
+def test_foreign_append_during_run_is_kept(lake: IcebergLake) -> None:
+    """Rows that another writer appends between plan and snapshot survive an overwrite."""
     lake.load(items(), item(1, "a"))
     foreign = pa.table({"id": pa.array([50], pa.int64()), "name": ["theirs"]})
     before_publishing(lake, lambda: lake.table("s").append(foreign))
@@ -71,7 +72,7 @@ def test_foreign_delete_in_replaced_files_is_refused(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_conflict_can_be_given_up_instead(lake: IcebergLake) -> None:
+def test_conflicting_commit_can_be_abandoned(lake: IcebergLake) -> None:
     more = {**ITEM, "new": INT}
     lake.load(items(), item(1, "a"), item(2, "a"), state(x=1))
     before_publishing(lake, lambda: lake.table("s").delete("id = 2"))
@@ -183,7 +184,7 @@ def test_foreign_or_missing_table_is_a_clear_error(lake: IcebergLake) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_a_column_that_is_required_by_its_owner_takes_no_null(lake: IcebergLake) -> None:
+def test_column_made_required_refuses_null(lake: IcebergLake) -> None:
     lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema(allow_incompatible_changes=True) as update:
         update.update_column("name", required=True)

@@ -77,9 +77,8 @@ def scanned(table: Table, row_filter: str) -> int:
 @pytest.mark.parametrize(
     "by", [[each] for each in ALL] + [["country", "day(at)", "bucket(id, 4)"]], ids=str
 )
-def test_every_transform_says_of_each_file_what_its_rows_are(
-    lake: IcebergLake, by: list[str]
-) -> None:
+def test_partition_transforms_match_file_rows(lake: IcebergLake, by: list[str]) -> None:
+    """Under every transform a filter by column finds its rows and prunes files."""
     load(lake, *ROWS, by=by)
     assert found(lake) == wanted(*ROWS)
     table = lake.table("s")
@@ -100,7 +99,7 @@ def test_every_transform_says_of_each_file_what_its_rows_are(
     assert len(specs) == len(by)
 
 
-def test_a_merge_puts_rows_where_the_transforms_say(spark: object, lake: IcebergLake) -> None:
+def test_merge_partitions_rows_by_transforms(spark: object, lake: IcebergLake) -> None:
     by = ["truncate(country, 2)", "bucket(id, 4)", "day(at)"]
     load(lake, *ROWS, by=by, method="upsert")
     changed = [(1, "FR", ROWS[1][2]), (3, "DE/ü%", ROWS[3][2]), (9, "", None)]

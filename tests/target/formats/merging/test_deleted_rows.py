@@ -45,7 +45,7 @@ def test_deleted_row_is_restored_by_a_later_record(lake: Lake, hard: bool) -> No
     assert lake.rows("s", "id, name, _sdc_deleted_at is not null") == back
 
 
-def test_deletes_within_one_run_obey_the_cursor_and_the_order(lake: Lake) -> None:
+def test_deletes_within_run_follow_cursor_and_order(lake: Lake) -> None:
     def delete(id: int, clock: int | None) -> dict:
         return record("s", id=id, clock=clock, _sdc_deleted_at=DELETED)
 
@@ -100,7 +100,7 @@ def test_rows_below_activated_version_are_deleted(lake: Lake, hard: bool) -> Non
     ) == sorted(dead + ([] if hard else [(5, "two", True), (6, "two", True)]) + alive((3, "three")))
 
 
-def test_a_run_without_versions_changes_rows_that_came_with_one(lake: Lake) -> None:
+def test_unversioned_run_updates_versioned_rows(lake: Lake) -> None:
     lake.load(items(), item(1, 1, "a", version=7))
     lake.load(items(), item(1, 2, "b"))
     assert lake.rows("s", "name, _sdc_table_version") == [("b", None)]
@@ -155,7 +155,7 @@ def test_only_a_full_run_deletes_stale_rows(lake: Lake) -> None:
 
 
 @without_merge
-def test_a_failed_or_cut_off_full_run_removes_nothing(lake: Lake) -> None:
+def test_incomplete_full_run_removes_nothing(lake: Lake) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     lake.load(full, item(1, 1, "a"), item(2, 1, "a"))
     start = {**state(), "final": False, "start": "full"}
@@ -165,7 +165,7 @@ def test_a_failed_or_cut_off_full_run_removes_nothing(lake: Lake) -> None:
 
 
 @without_merge
-def test_deletes_do_nothing_where_every_version_is_kept(lake: Lake) -> None:
+def test_append_only_table_ignores_deletes(lake: Lake) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), activate(5), hard_delete=True)
     lake.load(
         items("append-only"),
@@ -177,6 +177,6 @@ def test_deletes_do_nothing_where_every_version_is_kept(lake: Lake) -> None:
 
 
 @without_merge
-def test_a_message_that_activates_no_version_is_refused(lake: Lake) -> None:
+def test_activate_version_without_version_is_refused(lake: Lake) -> None:
     with pytest.raises(ProtocolError, match="LAKE-001"):
         lake.load(items(), {"type": "ACTIVATE_VERSION", "stream": "s"})

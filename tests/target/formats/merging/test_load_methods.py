@@ -25,8 +25,8 @@ from target.loading import Lake, record, schema
 __all__ = ["lake"]
 
 
-def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
-    """Append: every version, five rows; dedup on the name: one row each."""
+def test_cursor_based_sync_example(lake: Lake) -> None:
+    """Appending keeps all five versions; the other methods keep one row per name."""
     people = {"name": TEXT, "deceased": {"type": ["boolean", "null"]}, "updated_at": INT}
     first = [
         ("Louis XVI", False, 1754),
@@ -61,7 +61,7 @@ def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     assert lake.rows("both__history", columns) == every_version
 
 
-def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
+def test_stream_option_sets_composite_key(lake: Lake) -> None:
     options = {"s": {"key_properties": ["name", "id"], "load_method": "upsert"}}
     lake.load(items(), item(1, 1, "a"), item(1, 1, "b"), item(2, 1, "a"), stream_options=options)
     lake.load(items(), item(1, 2, "b"), item(2, 2, "b"), stream_options=options)
@@ -74,9 +74,8 @@ MOMENT_OR_TEXT = {
 
 
 @pytest.mark.parametrize("moment", [MOMENT_OR_TEXT, {"type": ["integer", "string"]}])
-def test_cursor_that_compares_as_text_is_warned_of(
-    lake: Lake, caplog: Any, moment: dict[str, Any]
-) -> None:
+def test_mixed_type_cursor_logs_warning(lake: Lake, caplog: Any, moment: dict[str, Any]) -> None:
+    """A cursor with values of several types compares as text."""
     message = schema("t", {"id": INT, "u": moment}, ("id",), **{"x-load-method": "upsert"})
     lake.load({**message, "bookmark_properties": ["u"]}, record("t", id=1, u="9"))
     assert "its cursor u may hold values of several kinds" in caplog.text

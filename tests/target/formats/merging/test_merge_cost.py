@@ -127,7 +127,7 @@ def test_small_merges_run_without_spark(table: Table, monkeypatch) -> None:
         table.load([1010], "fifth")
 
 
-def test_a_merge_by_spark_is_tasks_of_its_session(spark: Any, table: Table, monkeypatch) -> None:
+def test_spark_merge_runs_tasks_in_its_session(spark: Any, table: Table, monkeypatch) -> None:
     monkeypatch.setitem(loading.DEFAULTS, "engine", "spark")
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
@@ -155,9 +155,7 @@ def test_merge_opens_and_rewrites_only_matching_files(spark: object, table: Tabl
     assert len(table.notes()) == FILES * ROWS + 3
 
 
-def test_files_all_of_whose_rows_are_replaced_are_not_read_again(
-    spark: object, table: Table
-) -> None:
+def test_fully_replaced_file_is_not_read(spark: object, table: Table) -> None:
     files = table.files()
     before = damage(files[2], "note")
     table.load(range(2000, 2000 + 10 * ROWS, 10), "second")
@@ -177,7 +175,7 @@ def test_lost_or_damaged_index_is_rebuilt(spark: object, table: Table, left: byt
     assert sorted(Path(path).name for path in known) == [path.name for path in table.files()]
 
 
-def test_an_index_of_a_newer_version_is_refused(table: Table) -> None:
+def test_newer_index_version_is_refused(table: Table) -> None:
     table.index().write_text('{"format_version": 2}')
     with pytest.raises(StorageError, match="RUN-041"):
         table.load([1], "second")

@@ -84,7 +84,7 @@ IN_SPARK = {1: "spark", 2: "spark in pieces", 5: "spark in pieces", 6: "spark in
     ],
     indirect=["engine"],
 )
-def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
+def test_merged_table_matches_dict_after_every_run(
     spark: object, tmp_path: Path, seed: int, method: str, rules: Rules, versions: bool
 ) -> None:
     rng = random.Random(seed)

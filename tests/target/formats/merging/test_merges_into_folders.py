@@ -81,7 +81,8 @@ def test_merged_row_is_only_in_its_newest_partition(spark: Any, lake: Lake, meth
         assert (1, "007") in versions
 
 
-def test_a_key_that_folders_say_is_found_again(spark: Any, lake: Lake) -> None:
+def test_merge_matches_key_in_partition_columns(spark: Any, lake: Lake) -> None:
+    """Merges and deletes find rows by key columns that exist only in folder names."""
     options, properties = {"load_method": "upsert"}, {"tenant": TEXT, "id": INT, "note": TEXT}
     for note in ("old", "new"):
         rows = [
@@ -104,7 +105,8 @@ def test_a_key_that_folders_say_is_found_again(spark: Any, lake: Lake) -> None:
     assert len(folders(lake)) == 3
 
 
-def test_merges_refuse_what_no_folder_can_say_and_change_nothing(lake: Lake) -> None:
+def test_unencodable_partition_value_fails_merge(lake: Lake) -> None:
+    """The files of the table stay unchanged."""
     options = {"load_method": "upsert"}
     load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}], keys=("id",), options=options)
     before = lake.files()
@@ -116,7 +118,7 @@ def test_merges_refuse_what_no_folder_can_say_and_change_nothing(lake: Lake) -> 
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
-def test_the_view_of_a_partitioned_table_has_the_exact_values(
+def test_partitioned_table_view_has_exact_values(
     spark: Any, lake: Lake, capsys: Any, tmp_path: Path, engine: str
 ) -> None:
     texts = ["007", "a/b+c %", None, "7", "é=\\"]

@@ -43,9 +43,7 @@ def test_cursor_named_like_metadata_column_is_ignored() -> None:
         ),
     ],
 )
-def test_columns_whose_names_are_the_target_s_own_are_refused(
-    keys: tuple, options: dict, said: str
-) -> None:
+def test_reserved_column_names_are_refused(keys: tuple, options: dict, said: str) -> None:
     own = {"_Spark_lake_row_id": INT} if keys == ("id",) and not options else {}
     message = schema(
         "s", {**ITEM, "_sdc_sequence": INT, **own}, keys, **{"x-load-method": "upsert"}
@@ -67,7 +65,7 @@ def test_merge_without_a_key_is_refused_before_reading(lake: Lake, method: str) 
 
 
 @pytest.mark.parametrize("validated", [True, False])
-def test_null_in_a_key_is_an_error_that_names_the_row(lake: Lake, validated: bool) -> None:
+def test_null_key_error_names_row(lake: Lake, validated: bool) -> None:
     with pytest.raises(
         RecordError,
         match=r"LAKE-021 .*clock.*name.*no key",

@@ -106,8 +106,8 @@ def test_untouched_row_groups_stay_in_their_folder(
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_row_groups_of_a_file(tmp_path: Path) -> None:
-    """A file of one row group, as other writers make them, is rewritten in pieces."""
+def test_memory_does_not_grow_with_row_group_size(tmp_path: Path) -> None:
+    """A file with a single large row group is rewritten in pieces."""
     lake, rows = Lake(tmp_path / "lake"), 1_500_000
     load(lake, range(10), "first")
     [path] = files(lake)

@@ -63,26 +63,24 @@ def look(file: io.BytesIO, *keys: str) -> StagedKeys:
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_a_file_that_shares_a_key_is_always_found(
-    kind: str, few: bool, data: st.DataObject
-) -> None:
+def test_file_sharing_key_is_always_found(kind: str, few: bool, data: st.DataObject) -> None:
     arrow, values = TYPES[kind]
     stored = data.draw(st.lists(values, min_size=1, max_size=12))
-    brought = [*data.draw(st.lists(values, max_size=12)), data.draw(st.sampled_from(stored))]
+    incoming = [*data.draw(st.lists(values, max_size=12)), data.draw(st.sampled_from(stored))]
     table = parquet({"k": pa.array([*stored, None], arrow)})
     counted = module.COUNTED_KEYS
     module.COUNTED_KEYS = counted if few else 0
     try:
-        found = look(parquet({"k": pa.array(brought, arrow)}), "k")
+        found = look(parquet({"k": pa.array(incoming, arrow)}), "k")
     finally:
         module.COUNTED_KEYS = counted
     assert found.may_be_in(known(table, "k"))
     if found.distinct:
-        assert len(set(brought)) == len(brought)
+        assert len(set(incoming)) == len(incoming)
 
 
 @pytest.mark.parametrize(
-    ("stored", "brought"),
+    ("stored", "incoming"),
     [
         ([1, 5], [6]),
         (["a", "c"], ["d"]),
@@ -91,12 +89,12 @@ def test_a_file_that_shares_a_key_is_always_found(
         ([dt.datetime(2020, 1, 1, tzinfo=UTC)], [dt.datetime(2020, 1, 1, 0, 0, 1, tzinfo=UTC)]),
     ],
 )
-def test_a_file_beyond_the_keys_is_left_alone(stored: list[Any], brought: list[Any]) -> None:
+def test_file_beyond_key_range_is_skipped(stored: list[Any], incoming: list[Any]) -> None:
     table = known(parquet({"k": pa.array(stored)}), "k")
-    assert not look(parquet({"k": pa.array(brought)}), "k").may_be_in(table)
+    assert not look(parquet({"k": pa.array(incoming)}), "k").may_be_in(table)
 
 
-def test_between_far_keys_a_file_is_left_alone() -> None:
+def test_file_between_distant_keys_is_skipped() -> None:
     table = known(parquet({"k": pa.array([100, 101, 102])}), "k")
     keys = look(parquet({"k": pa.array([1, 5_000, 7])}), "k")
     assert not keys.may_be_in(table)
@@ -107,11 +105,11 @@ def test_between_far_keys_a_file_is_left_alone() -> None:
     ("keys", "distinct"),
     [([1, 2], True), ([1, 2, 1], False), ([0.0, -0.0], False), ([[1], [2]], False)],
 )
-def test_a_key_that_comes_twice_is_noticed(keys: list[Any], distinct: bool) -> None:
+def test_repeated_key_is_detected(keys: list[Any], distinct: bool) -> None:
     assert look(parquet({"k": pa.array(keys)}), "k").distinct == distinct
 
 
-def test_a_key_of_two_columns_must_fit_in_both() -> None:
+def test_composite_key_must_match_both_columns() -> None:
     table = known(parquet({"a": pa.array(["x", "x"]), "b": pa.array([1, 9])}), "a", "b")
     assert not look(
         parquet({"a": pa.array(["w", "x"]), "b": pa.array([5, 10])}), "a", "b"
@@ -132,7 +130,7 @@ def test_widened_key_is_unknown_and_missing_is_null() -> None:
     assert not look(parquet({"other": pa.array([1])}), "other").may_be_in(missing)
 
 
-def test_a_name_with_a_point_is_no_member_of_a_struct() -> None:
+def test_dotted_name_is_no_struct_member() -> None:
     members = pa.array([{"b": 100}, {"b": 200}])
     for columns in (
         {"a.b": pa.array([1, 2]), "a": members},

@@ -11,7 +11,7 @@ from servers.webhook import Webhook
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import RecordError, StorageError
 from singer_spark.store.storage import Storage
-from target.load.notices.told_runs import ALL, ID, LINES, fail, journals, succeed
+from target.load.notices.notified_runs import ALL, ID, LINES, fail, journals, succeed
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import pipeline_run
 from target_spark_lake.commit.pipeline_run import open_run
@@ -33,7 +33,7 @@ def test_only_failures_and_recoveries_are_notified(lake: Lake, hook: Webhook) ->
     succeed(lake, **settings)
     succeed(lake, **settings)
     reason = "LAKE-001 input line 2 is not JSON"
-    assert [outcome for outcome, _ in hook.told()] == ["failed", "failed", "recovered"]
+    assert [outcome for outcome, _ in hook.outcomes()] == ["failed", "failed", "recovered"]
     failed, _, recovered = hook.notices
     _, first, _, third, _ = journals(lake)
     assert failed["text"].startswith("test: failed after ") and reason in failed["text"]
@@ -55,14 +55,14 @@ def test_only_failures_and_recoveries_are_notified(lake: Lake, hook: Webhook) ->
 
 
 @pytest.mark.parametrize(
-    ("odd", "told"),
+    ("odd", "reported"),
     [
         ({"id": "top secret"}, "stream s: a record is invalid at /id…"),
         ({"id": 1, "price": 1.2345678}, "stream s: column price (decimal(6,2)) can't hold…"),
     ],
 )
-def test_no_value_of_a_record_is_told(
-    lake: Lake, hook: Webhook, odd: dict[str, Any], told: str
+def test_notice_holds_no_record_value(
+    lake: Lake, hook: Webhook, odd: dict[str, Any], reported: str
 ) -> None:
     price = {"type": ["null", "number"], "x-sql-datatype": "DECIMAL(6,2)"}
     settings = {"notify": [{"url": hook.url}]}
@@ -70,12 +70,12 @@ def test_no_value_of_a_record_is_told(
         lake.load(schema("s", {**ID, "price": price}), record("s", **odd), state(x=1), **settings)
     succeed(lake, **settings)
     said = json.dumps(hook.notices, ensure_ascii=False)
-    assert said.count(told) == 3
+    assert said.count(reported) == 3
     assert "top secret" not in said and "1.2345678" not in said
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "reported"),
     [
         (
             "stream s: a record is invalid at /user email: 'planted' is too long",
@@ -97,31 +97,31 @@ def test_no_value_of_a_record_is_told(
         ),
     ],
 )
-def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:
+def test_error_is_cut_before_record_value(reason: str, reported: str) -> None:
     assert "planted" in reason
-    assert without_values(reason).endswith(f"{told}…; `spark-lake runs` shows it whole")
+    assert without_values(reason).endswith(f"{reported}…; `spark-lake runs` shows it whole")
 
 
-def test_each_is_told_of_what_it_asks_for_and_of_a_run_once(lake: Lake, hook: Webhook) -> None:
+def test_receiver_gets_requested_outcomes_once(lake: Lake, hook: Webhook) -> None:
     wanted = {"all": ALL, "failed": ["failed"], "succeeded": ["succeeded"], "none": []}
     settings = {"notify": [{"url": f"{hook.root}/{name}", "on": on} for name, on in wanted.items()]}
     for run in (succeed, fail, succeed, succeed):
         run(lake, **settings)
-    told = {name: [] for name in wanted}
-    for path, (outcome, _) in zip(hook.paths, hook.told(), strict=True):
-        told[path[1:]].append(outcome)
-    assert told == {
+    reported = {name: [] for name in wanted}
+    for path, (outcome, _) in zip(hook.paths, hook.outcomes(), strict=True):
+        reported[path[1:]].append(outcome)
+    assert reported == {
         "all": ["succeeded", "failed", "recovered", "succeeded"],
         "failed": ["failed"],
         "succeeded": ["succeeded", "succeeded", "succeeded"],
         "none": [],
     }
-    assert hook.told()[0] == ("succeeded", f"test: {LINES}")
+    assert hook.outcomes()[0] == ("succeeded", f"test: {LINES}")
 
 
-def test_a_tap_that_says_nothing_is_a_failure_that_is_told(lake: Lake, hook: Webhook) -> None:
+def test_silent_tap_is_notified_as_failure(lake: Lake, hook: Webhook) -> None:
     lake.load(notify=[{"url": hook.url}])
-    ((outcome, text),) = hook.told()
+    ((outcome, text),) = hook.outcomes()
     assert outcome == "failed"
     assert "LAKE-006" in text
 
@@ -144,7 +144,7 @@ def test_commands_are_neither_failures_nor_recoveries(lake: Lake, hook: Webhook)
     fail(lake, **settings)
     compact()
     succeed(lake, **settings)
-    assert [outcome for outcome, _ in hook.told()] == [
+    assert [outcome for outcome, _ in hook.outcomes()] == [
         "succeeded",
         "succeeded",
         "failed",
@@ -166,7 +166,7 @@ def test_unpublished_run_is_notified_as_failed(
         with pytest.raises(StorageError):
             succeed(lake, **settings)
     succeed(lake, **settings)
-    (failed, what), (recovered, _) = hook.told()
+    (failed, what), (recovered, _) = hook.outcomes()
     assert (failed, recovered) == ("failed", "recovered")
     assert "is committed, but not all of it is published yet" in what
     assert len(lake.rows("s")) == 4

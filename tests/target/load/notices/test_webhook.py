@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
-from target.load.notices.told_runs import ALL, LINES, fail, journals, succeed
+from target.load.notices.notified_runs import ALL, LINES, fail, journals, succeed
 from target.loading import Lake
 from target_spark_lake.load import webhook
 
@@ -75,9 +75,7 @@ def test_unreachable_receiver_is_one_warning(lake: Lake, caplog: pytest.LogCaptu
         warned_of(lake, url, "Connection refused", caplog)
 
 
-def test_a_name_that_is_not_known_is_one_warning(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_host_is_one_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         succeed(lake, notify=[{"url": f"https://hooks.invalid/{SECRET}", "on": ALL}])
     (line,) = [each.getMessage() for each in caplog.records]
@@ -118,7 +116,7 @@ def test_redirect_is_followed_within_its_scheme(
     hook.answer, hook.location = 307, f"{hook.root}/elsewhere"
     succeed(lake, **settings)
     assert hook.paths == [f"/services/{SECRET}", "/elsewhere"]
-    assert hook.told() == [("succeeded", f"test: {LINES}")]
+    assert hook.outcomes() == [("succeeded", f"test: {LINES}")]
     hook.answer, hook.location = 307, hook.root.replace("http:", "https:") + "/elsewhere"
     with caplog.at_level(logging.WARNING):
         succeed(lake, **settings)
@@ -126,7 +124,7 @@ def test_redirect_is_followed_within_its_scheme(
     assert "its answer is 307, a redirect that is not followed" in caplog.text
 
 
-def test_a_proxy_of_the_environment_is_used(
+def test_environment_proxy_is_used(
     lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", hook.root)

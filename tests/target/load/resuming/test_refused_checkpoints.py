@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
         ),
     ],
 )
-def test_changed_settings_refuse_the_checkpoint_once(
+def test_changed_settings_reject_checkpoint_once(
     lake: Lake, before: JSON, after: JSON, named: str
 ) -> None:
     """A checkpoint of other settings is refused once, and the next run starts over."""
@@ -52,7 +52,7 @@ def test_changed_settings_refuse_the_checkpoint_once(
     assert_exact(lake)
 
 
-def test_a_start_that_is_refused_discards_nothing(lake: Lake) -> None:
+def test_refused_start_discards_nothing(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     before = lake.files()
     with pytest.raises(StateError):
@@ -63,7 +63,7 @@ def test_a_start_that_is_refused_discards_nothing(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("part", ["value", "resume"])
-def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part: str) -> None:
+def test_resume_from_other_checkpoint_is_refused(lake: Lake, part: str) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     lines = lake.announced(increment())
     stale = {**lines[0], part: {"sent": 3}}
@@ -75,7 +75,7 @@ def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part:
     assert_exact(lake)
 
 
-def test_a_checkpoint_is_void_once_another_run_committed(lake: Lake) -> None:
+def test_other_commit_invalidates_checkpoint(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     stale = lake.announced(increment())
     lake.load(
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_void_once_another_run_committed(lake: Lake) -> None:
     assert lake.rows("grows", "id") == [(1,), (2,), (3,)]
 
 
-def test_a_checkpoint_is_void_once_a_person_edited_the_state(lake: Lake) -> None:
+def test_hand_edited_state_invalidates_checkpoint(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     stale = lake.announced(increment())
     place = lake.folder / ".dataspoc/state/test/state.json"
@@ -102,7 +102,7 @@ def test_a_checkpoint_is_void_once_a_person_edited_the_state(lake: Lake) -> None
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_files_that_are_not_there_whole_are_not_taken_over(lake: Lake, damage: str) -> None:
+def test_incomplete_files_are_not_taken_over(lake: Lake, damage: str) -> None:
     die(lake, AFTER_ALL_RECORDS)
     lines = lake.announced(increment())
     file = next((lake.folder / ".dataspoc/staging").rglob("*.parquet"))
@@ -142,7 +142,7 @@ def test_resumed_tap_must_announce_kept_streams(lake: Lake) -> None:
     assert_exact(lake)
 
 
-def test_a_first_message_that_is_no_state_can_not_be_continued(lake: Lake) -> None:
+def test_first_message_must_be_state_to_resume(lake: Lake) -> None:
     die(lake, AFTER_ALL_RECORDS)
     lines = lake.announced(increment())
     with pytest.raises(ProtocolError, match="LAKE-004"):

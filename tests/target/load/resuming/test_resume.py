@@ -57,11 +57,8 @@ def test_resume_completes_input_cut_at_any_line(lake: Lake, line: int, half: boo
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
-    """A life that is too short for a new STATE keeps the older checkpoint.
-
-    Each one is a line longer.
-    """
+def test_repeatedly_failing_tap_finishes(lake: Lake) -> None:
+    """An attempt too short for a new STATE keeps the older checkpoint."""
     reached = []
     for length in range(100):
         lines = lake.announced(increment())
@@ -109,8 +106,8 @@ def begun_again(lake: Lake) -> list[JSON]:
 
 
 @pytest.mark.usefixtures("checkpoints_at_once")
-def test_restarted_stream_drops_rows_of_the_dead_run(lake: Lake) -> None:
-    """Also where the tap dies once more, at any place behind that."""
+def test_restarted_stream_drops_rows_of_dead_run(lake: Lake) -> None:
+    """This holds even if the tap dies again afterwards."""
     part_of_whole = increment().index(WHOLE) + 7
     die(lake, part_of_whole)
     checkpoint = lake.checkpoint()
@@ -147,7 +144,7 @@ def test_report_counts_resumed_rows_in_publishing_run(lake: Lake, capsys) -> Non
     }
 
 
-def test_resumed_new_columns_reach_the_table(
+def test_resumed_new_columns_reach_table(
     lake: Lake,
 ) -> None:
     """New columns of a resumed run reach the table, even without further records."""
@@ -161,8 +158,8 @@ def test_resumed_new_columns_reach_the_table(
     assert ["extra", "string"] in table["columns"]
 
 
-def test_column_of_only_the_dead_run_reaches_the_table(lake: Lake) -> None:
-    """Its SCHEMA changed on the way; the run that continues sends only the last one."""
+def test_column_of_dead_run_reaches_table(lake: Lake) -> None:
+    """The resuming run sends only the last SCHEMA, without that column."""
     narrow = schema("grows", {"id": INT}, ("id",))
     body = [schema("grows", {"id": INT, "extra": TEXT}), record("grows", id=3, extra="x"), narrow]
     body += [record("grows", id=4), state(grows=4), record("grows", id=5), state(grows=5)]
@@ -176,8 +173,8 @@ def test_column_of_only_the_dead_run_reaches_the_table(lake: Lake) -> None:
     assert ["extra", "string"] in table["columns"]
 
 
-def test_empty_input_keeps_the_checkpoint(lake: Lake, capsys) -> None:
-    """The tap could not start: the database was down, its password is wrong."""
+def test_empty_input_keeps_checkpoint(lake: Lake, capsys) -> None:
+    """Empty input means that the tap did not start, e.g. because the database was down."""
     die(lake, AFTER_THE_SECOND_STATE)
     before = lake.files()
     known = len(runs(lake, capsys))
@@ -191,7 +188,8 @@ def test_empty_input_keeps_the_checkpoint(lake: Lake, capsys) -> None:
     assert_exact(lake)
 
 
-def test_settings_that_do_not_change_rows_do_not_matter(lake: Lake) -> None:
+def test_irrelevant_settings_do_not_block_resume(lake: Lake) -> None:
+    """Settings that do not change rows may differ in the resuming run."""
     die(lake, AFTER_THE_SECOND_STATE)
     lake.load(
         *lake.announced(increment()), lock_ttl_seconds=5, target_file_mb=1, path="raw", resume=False

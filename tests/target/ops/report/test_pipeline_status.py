@@ -17,7 +17,7 @@ from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.run_log import folder_name
 from target.loading import Lake, record, schema, state
-from target.ops.report.told_status import die, status
+from target.ops.report.read_status import die, status
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops import spark_lake
@@ -71,16 +71,16 @@ def test_fifty_pipelines_in_one_bucket_are_isolated(tmp_path: Path, capsys) -> N
     bucket = tmp_path / "lake"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(load, [str(bucket)] * 50, range(50))) == PIPELINES
-    told, problems = status(bucket, capsys, exit_code=1)
+    reported, problems = status(bucket, capsys, exit_code=1)
     assert problems == f"spark-lake: pipeline {FAILING}: its last run failed\n"
-    assert sorted(told) == sorted(PIPELINES)
+    assert sorted(reported) == sorted(PIPELINES)
     for number, pipeline in enumerate(PIPELINES):
         good = 1 if pipeline == FAILING else 2
         rows = [number * 100 + run * 10 + n for run in range(1, good + 1) for n in range(3)]
         files = list((bucket / f"data/{number}/orders").glob("*.parquet"))
         assert len(files) == good
         assert sorted(row for (row,) in read(files)) == rows
-        one = told[pipeline]
+        one = reported[pipeline]
         assert (one["outcome"], one["running"]) == (
             "failed" if pipeline == FAILING else "succeeded",
             False,
@@ -108,7 +108,7 @@ def read(files: list[Path]) -> list[tuple[Any, ...]]:
     return duckdb.sql(f"SELECT id FROM read_parquet({[str(file) for file in files]})").fetchall()
 
 
-def test_a_bucket_in_which_nothing_ran_has_no_pipelines(tmp_path: Path, capsys) -> None:
+def test_bucket_without_runs_has_no_pipelines(tmp_path: Path, capsys) -> None:
     assert status(tmp_path / "lake", capsys, exit_code=1) == ({}, "")
     with pytest.raises(ConfigurationError, match=r"LAKE-055 .*orders"):
         status(tmp_path / "lake", capsys, "--pipeline", "orders")
@@ -135,8 +135,8 @@ def test_status_exits_1_if_last_success_is_too_old(lake: SmallLake, capsys) -> N
         ("other=1s", 0),
         ("1d", 0),
     ):
-        told, problems = status(lake.url, capsys, "--max-age", limit, exit_code=exit_code)
-        assert told[PIPELINE]["age_seconds"] // 3600 == 7
+        reported, problems = status(lake.url, capsys, "--max-age", limit, exit_code=exit_code)
+        assert reported[PIPELINE]["age_seconds"] // 3600 == 7
         assert ("its last success is 7 h ago, allowed are 6 h" in problems) == (exit_code == 1)
     status(lake.url, capsys, "--max-age", "1s", "--max-age", "numbers=8h", exit_code=0)
     for wrong in ("6 parsecs", "", "x="):
@@ -163,27 +163,27 @@ def test_commands_do_not_count_as_pipeline_success(lake: SmallLake, capsys) -> N
 def test_running_status_follows_lock_liveness(lake: SmallLake, capsys) -> None:
     """A live lock means running, and a dead holder has failed."""
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
-    told, _ = status(lake.url, capsys, "--max-age", "1h")
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("running", True)
+    reported, _ = status(lake.url, capsys, "--max-age", "1h")
+    assert (reported[PIPELINE]["outcome"], reported[PIPELINE]["running"]) == ("running", True)
     run.fail(RuntimeError("x"))
-    told, problems = status(lake.url, capsys, "--max-age", "1h", exit_code=1)
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("failed", False)
+    reported, problems = status(lake.url, capsys, "--max-age", "1h", exit_code=1)
+    assert (reported[PIPELINE]["outcome"], reported[PIPELINE]["running"]) == ("failed", False)
     assert "its last run failed" in problems
     assert "it never succeeded, allowed are 1 h" in problems
     lake.sync()
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
-    told, _ = status(lake.url, capsys)
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("succeeded", True)
+    reported, _ = status(lake.url, capsys)
+    assert (reported[PIPELINE]["outcome"], reported[PIPELINE]["running"]) == ("succeeded", True)
     run.leave()
     die(lake, DIE_BEFORE)
-    told, _ = status(lake.url, capsys, exit_code=1)
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("failed", False)
+    reported, _ = status(lake.url, capsys, exit_code=1)
+    assert (reported[PIPELINE]["outcome"], reported[PIPELINE]["running"]) == ("failed", False)
     lake.sync()
     die(lake, DIE_AFTER)
-    told, problems = status(lake.url, capsys, exit_code=1)
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("committed", False)
+    reported, problems = status(lake.url, capsys, exit_code=1)
+    assert (reported[PIPELINE]["outcome"], reported[PIPELINE]["running"]) == ("committed", False)
     assert "committed, but not published yet" in problems
-    assert told[PIPELINE]["streams"]["grows"] == {
+    assert reported[PIPELINE]["streams"]["grows"] == {
         "records": STEP,
         "rejected": 0,
         "replication_key_value": 3 * STEP,
@@ -204,12 +204,12 @@ def test_watermark_age_is_shown_for_time_keys(lake: SmallLake, capsys) -> None:
     ):
         bookmark = {"replication_key": "at", "replication_key_value": value}
         storage.replace(Layout(pipeline).state, json.dumps({"bookmarks": {"s": bookmark}}).encode())
-        told, _ = status(lake.url, capsys)
-        found = told[pipeline]["streams"]["s"]["watermark_age_seconds"]
+        reported, _ = status(lake.url, capsys)
+        found = reported[pipeline]["streams"]["s"]["watermark_age_seconds"]
         assert found is None if age is None else age <= found < age + 600
 
 
-def test_people_get_a_line_for_each_pipeline(lake: SmallLake, capsys) -> None:
+def test_status_lists_one_line_per_pipeline(lake: SmallLake, capsys) -> None:
     config = Path(lake.url).parent / "target.json"
     config.write_text(json.dumps({"bucket": lake.url}))
     assert spark_lake.command(["status", "--config", str(config)]) == 1

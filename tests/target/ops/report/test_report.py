@@ -246,9 +246,8 @@ def test_page_size_is_bounded_for_many_runs(bucket: Bucket) -> None:
     assert page.count('class="bar') < 10_000
 
 
-def test_a_bucket_without_runs_has_a_page_that_says_so(
-    bucket: Bucket, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_bucket_has_report_page(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page says that no run has happened yet."""
     assert "No pipeline has run in this bucket yet." in bucket.report("--all")
     capsys.readouterr()
     assert "No run yet." in bucket.report("--json")
@@ -256,14 +255,14 @@ def test_a_bucket_without_runs_has_a_page_that_says_so(
     assert sorted(path.name for path in bucket.folder.iterdir()) == ["report.html", "target.json"]
 
 
-def test_report_that_can_not_be_written_is_an_error(bucket: Bucket) -> None:
+def test_unwritable_report_fails(bucket: Bucket) -> None:
     bucket.page.mkdir()
     with pytest.raises(ConfigurationError, match=r"LAKE-096 .*report\.html"):
         bucket.report()
     assert list(bucket.page.iterdir()) == []
 
 
-def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:
+def test_page_shows_run_results(tmp_path: Path) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     lake.sync()
@@ -291,10 +290,10 @@ def test_page_and_status_agree_on_last_run_and_success(
     page = bucket.report()
     capsys.readouterr()
     command(["status", "--config", str(bucket.config), "--json"])
-    (told,) = json.loads(capsys.readouterr().out)
-    assert told["outcome"] == "failed"
+    (reported,) = json.loads(capsys.readouterr().out)
+    assert reported["outcome"] == "failed"
     assert "<dt>Last success</dt><dd>8 h 58 min ago</dd>" in page
-    assert timedelta(seconds=told["age_seconds"]) // timedelta(minutes=1) == 8 * 60 + 58
+    assert timedelta(seconds=reported["age_seconds"]) // timedelta(minutes=1) == 8 * 60 + 58
     assert '<bdi>shop</bdi>\n <span class="outcome bad">failed</span>' in page
 
 
@@ -310,13 +309,8 @@ def test_damaged_journal_hides_no_other_run(bucket: Bucket) -> None:
     assert "<dt>Rows loaded</dt><dd>5</dd>" in page
 
 
-def test_a_source_without_new_rows_is_no_lag(
-    bucket: Bucket, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Page and status say for how long no new rows came.
-
-    The lag is how long ago the lake had all rows.
-    """
+def test_idle_source_is_not_lagging(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lag is the time since the lake had all rows, not the age of the newest row."""
     now = datetime.now(UTC)
     bucket.add(
         "shop",
@@ -334,8 +328,8 @@ def test_a_source_without_new_rows_is_no_lag(
 
 
 @pytest.mark.parametrize("why", ["row", "budget", "stream"])
-def test_a_watermark_that_a_whole_run_did_not_reach_is_a_lag(bucket: Bucket, why: str) -> None:
-    """Its row is newer than the run, or the run ended early, or left the stream out."""
+def test_unreached_watermark_is_lag(bucket: Bucket, why: str) -> None:
+    """The row may be newer than the run, or the run ended early or skipped the stream."""
     now, day = datetime.now(UTC), timedelta(days=1)
     newest = {"row": -timedelta(minutes=10), "budget": 3 * day, "stream": 3 * day}[why]
     bucket.add("shop", now - day, newest=newest, orders={"records": 5, "bytes": 1})
@@ -350,8 +344,8 @@ def test_a_watermark_that_a_whole_run_did_not_reach_is_a_lag(bucket: Bucket, why
     assert stream_row(page, "orders")[-1] == newest_row
 
 
-def test_a_first_load_leaves_the_others_to_be_seen(bucket: Bucket) -> None:
-    """The scale is logarithmic, and says so."""
+def test_chart_shows_small_loads_beside_first_load(bucket: Bucket) -> None:
+    """The scale is logarithmic and labeled."""
     now = datetime.now(UTC)
     for days in range(20):
         bucket.add(
@@ -370,7 +364,7 @@ def test_a_first_load_leaves_the_others_to_be_seen(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake])
-def test_the_rows_of_a_table_stand_beside_the_rows_loaded(tmp_path: Path, kind: type[Lake]) -> None:
+def test_table_rows_are_shown_beside_loaded_rows(tmp_path: Path, kind: type[Lake]) -> None:
     lake = kind(tmp_path / "lake")
     for method in ("append-only", "append-dedup"):
         stream = schema(method, {"id": {"type": "integer"}}, ("id",), **{"x-load-method": method})
@@ -399,6 +393,6 @@ def test_the_rows_of_a_table_stand_beside_the_rows_loaded(tmp_path: Path, kind: 
         (None, None),
     ],
 )
-def test_only_a_key_that_is_a_time_has_a_lag(value: object, lag: float | None) -> None:
+def test_only_time_keys_have_lag(value: object, lag: float | None) -> None:
     found = lag_seconds(value, datetime(2026, 1, 1, 1, tzinfo=UTC))
     assert found == (None if lag is None else pytest.approx(lag, abs=1e-5))

@@ -12,9 +12,10 @@ from singer_spark.errors import SourceError
 from target_spark_lake.ops.status import to_read
 
 
-def test_the_targets_config_is_handed_on_in_no_file(
+def test_target_config_is_passed_without_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """No temporary file holds the secrets of the target's config."""
     tap = tmp_path / "tap-spark-jdbc"
     tap.write_text(
         f"#!/bin/sh\ncat > {tmp_path}/got\ngrep -r planted {scratch_folder()} > "
@@ -32,9 +33,7 @@ def test_the_targets_config_is_handed_on_in_no_file(
     assert (tmp_path / "lies").read_text() == ""
 
 
-def test_tap_that_is_not_installed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_tap_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with pytest.raises(SourceError, match=rf"LAKE-094 tap-spark-jdbc .*{tmp_path}"):
         to_read(["tap.json"], {"bucket": "lake", "pipeline": "p"})

@@ -11,7 +11,7 @@ from faults.faulty import DIE_BEFORE
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import StateError
 from singer_spark.state.run_log import FORMAT_VERSION
-from target.ops.report.told_status import die, status
+from target.ops.report.read_status import die, status
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops import spark_lake
@@ -30,18 +30,18 @@ def test_unreadable_pipeline_is_reported_alone(lake: SmallLake, capsys) -> None:
     storage.replace(Layout("edited").state, b'{"bookmarks": nope}')
     newer = json.dumps({"format_version": FORMAT_VERSION + 1}).encode()
     storage.replace(Layout("newer").journal("20260101T000000000000Z-x"), newer)
-    told, problems = status(lake.url, capsys, exit_code=1)
-    assert sorted(told) == ["edited", PIPELINE]
-    assert (told["edited"]["outcome"], told["edited"]["streams"]) == (None, {})
+    reported, problems = status(lake.url, capsys, exit_code=1)
+    assert sorted(reported) == ["edited", PIPELINE]
+    assert (reported["edited"]["outcome"], reported["edited"]["streams"]) == (None, {})
     assert "pipeline edited: " in problems
     assert "state.json, line 1, column 15: " in problems
     assert "pipeline newer: " in problems
     assert "upgrade this program" in problems
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE)
-    assert (list(told), problems) == ([PIPELINE], "")
+    reported, problems = status(lake.url, capsys, "--pipeline", PIPELINE)
+    assert (list(reported), problems) == ([PIPELINE], "")
     storage.replace(Layout("other").table_record("raw/other"), b"{")
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, exit_code=1)
-    assert list(told) == [PIPELINE]
+    reported, problems = status(lake.url, capsys, "--pipeline", PIPELINE, exit_code=1)
+    assert list(reported) == [PIPELINE]
     assert "raw/other.json is damaged" in problems
     # It stops no command of a pipeline that has other tables, nor the undoing of a dead run.
     config = Path(lake.url).parent / "target.json"
@@ -71,10 +71,10 @@ def test_unreadable_pipeline_is_reported_alone(lake: SmallLake, capsys) -> None:
     assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
     tap = config.with_name("tap.json")
     tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
-    told, problems = status(
+    reported, problems = status(
         lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1
     )
-    assert list(told) == [PIPELINE]
+    assert list(reported) == [PIPELINE]
     assert "the tap can't say what there is to read" in problems
 
 
@@ -91,9 +91,9 @@ def test_journal_without_report_fields_is_tolerated(lake: SmallLake, capsys) -> 
         body = json.loads(storage.read(file.path) or b"")
         kept = {name: body[name] for name in (*needed, "tables") if name in body}
         storage.replace(file.path, json.dumps(kept).encode())
-    told, problems = status(lake.url, capsys, exit_code=1)
-    assert told[PIPELINE]["outcome"] == "rolled_back"
-    assert 0 <= told[PIPELINE]["age_seconds"] < 600
+    reported, problems = status(lake.url, capsys, exit_code=1)
+    assert reported[PIPELINE]["outcome"] == "rolled_back"
+    assert 0 <= reported[PIPELINE]["age_seconds"] < 600
     assert problems == f"spark-lake: pipeline {PIPELINE}: its last run rolled back\n"
     config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
     words = ["--config", str(config), "--pipeline", PIPELINE]

@@ -27,7 +27,7 @@ from singer_spark.store.storage import Storage
 LOGIN = {"key": "a", "secret": "b"}
 
 
-def told(endpoint: str) -> str:
+def reported(endpoint: str) -> str:
     with pytest.raises(StorageError) as caught:
         Storage("s3://bucket", {**LOGIN, "endpoint_url": endpoint}).read("x")
     return str(caught.value)
@@ -79,19 +79,19 @@ def with_certificate(folder: Path, age: timedelta = timedelta(0)) -> Iterator[in
 
 @pytest.mark.slow
 def test_unknown_host() -> None:
-    assert "is not known to DNS" in told("http://no-such-host.invalid:9000")
+    assert "is not known to DNS" in reported("http://no-such-host.invalid:9000")
 
 
 @pytest.mark.slow
 def test_closed_port() -> None:
     port = free_port()
-    assert f"nothing listens at 127.0.0.1:{port}" in told(f"http://127.0.0.1:{port}")
+    assert f"nothing listens at 127.0.0.1:{port}" in reported(f"http://127.0.0.1:{port}")
 
 
 @pytest.mark.slow
 def test_untrusted_certificate(tmp_path: Path) -> None:
     with with_certificate(tmp_path) as port:
-        assert f"the certificate of localhost:{port} is not trusted" in told(
+        assert f"the certificate of localhost:{port} is not trusted" in reported(
             f"https://localhost:{port}"
         )
 
@@ -100,7 +100,7 @@ def test_untrusted_certificate(tmp_path: Path) -> None:
 def test_expired_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with with_certificate(tmp_path, timedelta(days=9)) as port:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
-        assert f"the certificate of localhost:{port} has expired" in told(
+        assert f"the certificate of localhost:{port} has expired" in reported(
             f"https://localhost:{port}"
         )
 
@@ -114,9 +114,7 @@ def test_clock_is_off(s3: S3) -> None:
             Storage(bucket, s3.options_at(proxy.endpoint)).read("x")
 
 
-def test_folder_that_another_process_keeps_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_locked_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_files, "LONGEST_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(local_files, "_locked", lambda _: False)
     storage = Storage(str(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 from singer_spark.errors import LockedError
 from singer_spark.store.storage import Storage
 from target.loading import Lake, record, schema, state
-from target.ops.report.told_status import status
+from target.ops.report.read_status import status
 from target_spark_lake import target
 from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import open_run

@@ -75,8 +75,12 @@ def test_commit_with_missing_file_is_abandoned(
     for _ in range(2):
         with pytest.raises(UnpublishableError, match=wedged):
             lake.sync()
-    (told, *_) = [run for run in runs(lake.storage(), LAYOUT) if run["run_id"] == run_id]
-    assert (told["outcome"], told["streams"], "1 of its 3 file(s) are gone" in told["error"]) == (
+    (reported, *_) = [run for run in runs(lake.storage(), LAYOUT) if run["run_id"] == run_id]
+    assert (
+        reported["outcome"],
+        reported["streams"],
+        "1 of its 3 file(s) are gone" in reported["error"],
+    ) == (
         "committed",
         {},
         True,
@@ -94,12 +98,12 @@ def test_commit_with_missing_file_is_abandoned(
     }
     check_before(lake, bound)
     assert give_up(lake, run_id).abandoned == done.abandoned
-    told = {run["run_id"]: run for run in runs(lake.storage(), LAYOUT)}
-    assert (told[run_id]["outcome"], told[done.abandoned["by"]]["outcome"]) == (
+    reported = {run["run_id"]: run for run in runs(lake.storage(), LAYOUT)}
+    assert (reported[run_id]["outcome"], reported[done.abandoned["by"]]["outcome"]) == (
         "rolled_back",
         "succeeded",
     )
-    assert "abandoned by run" in told[run_id]["error"]
+    assert "abandoned by run" in reported[run_id]["error"]
     assert run_id not in [saved["run_id"] for saved in state_history(lake.storage(), LAYOUT)]
     lake.check_exact(lake.sync())
     assert lake.published_bound() == bound + STEP
@@ -172,10 +176,8 @@ def test_s3_fault_while_abandoning_loses_nothing(s3: S3, dead: Process) -> None:
     lake.check_exact(lake.sync())
 
 
-def test_files_missing_after_retirement_keep_the_rest(tmp_path: Path, dead: Process) -> None:
-    """Then no way leads back for that table: what it has stays until the next run, whose rows come
-    once.
-    """
+def test_table_with_retired_files_is_not_reverted(tmp_path: Path, dead: Process) -> None:
+    """It keeps what it has until the next run, which adds each row once."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     run_id = dies_after(lake, dead, 2, DELETES)  # an older lock, then the old file of `whole`
@@ -218,7 +220,7 @@ def test_only_unpublishable_commits_are_abandoned(tmp_path: Path, dead: Process)
     lake.check_exact(lake.sync())
 
 
-def test_a_storage_that_only_fails_is_no_reason_to_give_up(tmp_path: Path, dead: Process) -> None:
+def test_storage_error_does_not_abandon_commit(tmp_path: Path, dead: Process) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     run_id = committed_and_dead(lake, dead)

@@ -14,7 +14,7 @@ import pytest
 
 from end_to_end.marked import until
 from servers.webhook import SECRET, SILENT, Webhook
-from target.load.notices.told_runs import ALL, GOOD, ID, journals, succeed
+from target.load.notices.notified_runs import ALL, GOOD, ID, journals, succeed
 from target.loading import Lake, schema, to_bytes
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
@@ -60,14 +60,14 @@ def test_receiver_never_changes_exit_or_leaks_its_url(
     errors = done.stderr.decode()
     assert (done.returncode, done.stdout) == ((0, b'{"x":1}\n') if good else (1, b"")), errors
     assert hook.paths == [f"/services/{SECRET}"]
-    assert [told for told, _ in hook.told()] == ([outcome] if answer == 200 else [])
+    assert [reported for reported, _ in hook.outcomes()] == ([outcome] if answer == 200 else [])
     assert errors.count("notify: ") == (answer == 500), errors
     everything = errors + json.dumps(journals(lake))
     assert [part for part in (SECRET, *SECRET.split("/")) if part in everything] == []
 
 
 @pytest.mark.slow
-def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webhook) -> None:
+def test_about_and_bad_setting_hide_receiver_url(lake: Lake, hook: Webhook) -> None:
     about = subprocess.run(
         [*command(lake, hook), "--about"], capture_output=True, text=True, timeout=120, check=True
     )
@@ -97,7 +97,7 @@ def test_unprintable_state_is_notified_as_success(lake: Lake, hook: Webhook) -> 
     assert (
         b"the run is committed and its state is saved, but it could not be printed" in done.stderr
     )
-    assert [outcome for outcome, _ in hook.told()] == ["succeeded"]
+    assert [outcome for outcome, _ in hook.outcomes()] == ["succeeded"]
 
 
 @pytest.mark.slow
@@ -112,15 +112,15 @@ def test_stopped_run_is_notified_and_ends(lake: Lake, hook: Webhook, answer: int
     assert process.returncode == 143, errors
     assert hook.paths == [f"/services/{SECRET}"]
     if answer == 200:
-        ((outcome, text),) = hook.told()
+        ((outcome, text),) = hook.outcomes()
         assert outcome == "failed"
         assert text.endswith(": stopped by SIGTERM")
     assert errors.count("no whole answer within") == (answer == SILENT)
 
 
 @pytest.mark.slow
-def test_signal_ends_the_wait_for_an_answer(lake: Lake, hook: Webhook) -> None:
-    """A signal ends the wait for an answer, and the run fails with its original error."""
+def test_signal_ends_wait_for_response(lake: Lake, hook: Webhook) -> None:
+    """The run fails with its original error."""
     hook.answer = SILENT
     with begun(lake, hook) as process:
         assert process.stdin is not None
@@ -135,7 +135,7 @@ def test_signal_ends_the_wait_for_an_answer(lake: Lake, hook: Webhook) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_is_told_by_the_next_one(lake: Lake, hook: Webhook) -> None:
+def test_killed_run_is_notified_by_next_run(lake: Lake, hook: Webhook) -> None:
     settings = {"notify": [{"url": hook.url}]}
     with begun(lake, hook) as process:
         process.kill()
@@ -190,7 +190,7 @@ main()
 @pytest.mark.parametrize(
     ("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "webhook")]
 )
-def test_a_run_that_tells_nobody_loads_nothing_for_it(
+def test_unwanted_notice_loads_no_webhook_module(
     lake: Lake, hook: Webhook, wanted: list[str], loaded: str
 ) -> None:
     notify = [{"url": hook.url, "on": wanted}] if wanted else []

@@ -113,10 +113,10 @@ def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: l
 
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(("kind", "value"), [(BIG, LEAST), (BIG, LEAST + 7), (INT, -(1 << 31))])
-def test_truncated_below_the_least(tmp_path: Path, kind: dict[str, Any], value: int) -> None:
-    """An integer whose truncated value its type can't hold is refused by column, and nothing is
-    published.
-    """
+def test_truncation_below_minimum_is_refused(
+    tmp_path: Path, kind: dict[str, Any], value: int
+) -> None:
+    """The truncated value does not fit the integer type; nothing is published."""
     lake = IcebergLake(tmp_path / "lake")
     with pytest.raises(RecordError, match=rf"LAKE-026 .*{value}.*v.*10"):
         lake.load(

@@ -32,14 +32,14 @@ def load(
     )
 
 
-def test_a_change_of_a_table_s_columns_is_told_once(lake: Lake, hook: Webhook) -> None:
+def test_column_change_is_notified_once(lake: Lake, hook: Webhook) -> None:
     """Beside the outcome, if that is wanted too; a new table is no change."""
     settings = {"notify": [{"url": hook.url, "on": ["succeeded", "schema"]}]}
     load(lake, AB, {"a": 1}, **settings)
     load(lake, {**AB, "c": NUMBER}, {"a": 2, "c": 1}, **settings)
     load(lake, {"a": AB["a"], "c": NUMBER}, **settings)
     load(lake, {"a": AB["a"], "c": NUMBER}, {"a": 3}, **settings)
-    outcomes = [outcome for outcome, _ in hook.told()]
+    outcomes = [outcome for outcome, _ in hook.outcomes()]
     assert sorted(outcomes[1:3]) == sorted(outcomes[3:5]) == ["schema", "succeeded"]
     assert len(outcomes) == 6
     added, gone = [each for each in hook.notices if each["outcome"] == "schema"]
@@ -68,7 +68,7 @@ def test_lag_is_notified_once_per_threshold_crossing(lake: Lake, hook: Webhook) 
     assert "stream s: it is read up to 3 h" in first["text"]
 
 
-def test_runs_that_fail_for_longer_than_the_bound_are_told_once(
+def test_lag_of_failing_runs_is_notified_once(
     lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where no replication key is a time."""
@@ -94,6 +94,6 @@ def test_runs_that_fail_for_longer_than_the_bound_are_told_once(
     assert "no run has succeeded for 2 h" in notice["text"]
 
 
-def test_a_lag_without_its_bound_is_an_error_of_the_config(lake: Lake, hook: Webhook) -> None:
+def test_lag_notice_needs_max_lag_minutes(lake: Lake, hook: Webhook) -> None:
     with pytest.raises(ConfigurationError, match=r"RUN-004 .*notify\.0\.on.*max_lag_minutes"):
         load(lake, AB, {"a": 1}, notify=[{"url": hook.url, "on": ["lag"]}])

@@ -1,4 +1,4 @@
-"""The clients of a PostgreSQL in a storm: writers, a designer of tables, and one that watches
+"""The clients of a PostgreSQL in a soak: writers, a designer of tables, and one that watches
 whether they wait for us.
 """
 
@@ -31,7 +31,7 @@ where not w.granted and not a.{OURS} group by w.pid
 
 
 @dataclass
-class Storm:
+class Soak:
     """One database, one lake, and what was counted."""
 
     database: Database
@@ -59,19 +59,19 @@ class Storm:
 class Writer:
     """One client: its transactions, short and long, nested and undone."""
 
-    def __init__(self, storm: Storm, number: int) -> None:
-        self.storm = storm
-        self.dice = random.Random(storm.seed * 1000 + number)
+    def __init__(self, soak: Soak, number: int) -> None:
+        self.soak = soak
+        self.dice = random.Random(soak.seed * 1000 + number)
         self.long = number % 3 == 0
 
     def work(self) -> None:
-        with self.storm.connect(options="-c lock_timeout=5s") as connection:
-            while not self.storm.over.is_set():
+        with self.soak.connect(options="-c lock_timeout=5s") as connection:
+            while not self.soak.over.is_set():
                 try:
                     self._transaction(connection)
                 except psycopg.Error as error:
                     connection.rollback()
-                    self.storm.counts[f"writers: {type(error).__name__}"] += 1
+                    self.soak.counts[f"writers: {type(error).__name__}"] += 1
 
     def _transaction(self, connection: psycopg.Connection) -> None:
         dice = self.dice
@@ -83,17 +83,17 @@ class Writer:
                         raise psycopg.Rollback
             else:
                 self._change(connection)
-            self.storm.over.wait(dice.expovariate(1 / 2.0) if self.long else dice.uniform(0, 0.05))
+            self.soak.over.wait(dice.expovariate(1 / 2.0) if self.long else dice.uniform(0, 0.05))
         if dice.random() < 0.85:
             connection.commit()
-            self.storm.counts["transactions"] += 1
+            self.soak.counts["transactions"] += 1
         else:
             connection.rollback()
-            self.storm.counts["transactions undone"] += 1
-        self.storm.over.wait(dice.uniform(0, 0.3))
+            self.soak.counts["transactions undone"] += 1
+        self.soak.over.wait(dice.uniform(0, 0.3))
 
     def _change(self, connection: psycopg.Connection) -> None:
-        dice, number = self.dice, self.storm.number()
+        dice, number = self.dice, self.soak.number()
         row, version = dice.randint(1, 20_000), f"version {number}"
         statements: list[tuple[str, tuple[Any, ...]]] = [
             ("insert into app (v) values (%s), (%s)", (version, version)),
@@ -123,31 +123,31 @@ class Writer:
 class Designer:
     """A client that changes tables."""
 
-    def __init__(self, storm: Storm) -> None:
-        self.storm = storm
-        self.dice = random.Random(storm.seed)
+    def __init__(self, soak: Soak) -> None:
+        self.soak = soak
+        self.dice = random.Random(soak.seed)
         self.number = 0
 
     def work(self) -> None:
-        with self.storm.connect(autocommit=True, options="-c lock_timeout=3s") as connection:
-            while not self.storm.over.wait(0.5 + self.dice.expovariate(1 / 20)):
+        with self.soak.connect(autocommit=True, options="-c lock_timeout=3s") as connection:
+            while not self.soak.over.wait(0.5 + self.dice.expovariate(1 / 20)):
                 change = self._change()
                 try:
                     connection.execute(change)
-                    self.storm.counts[f"ddl: {' '.join(change.split()[:2])}"] += 1
+                    self.soak.counts[f"ddl: {' '.join(change.split()[:2])}"] += 1
                 except psycopg.Error as error:
-                    self.storm.counts[f"ddl: {type(error).__name__}"] += 1
+                    self.soak.counts[f"ddl: {type(error).__name__}"] += 1
 
     def _change(self) -> str:
         self.number += 1
         table = self.dice.choice(["app", "ups", "ful", "par"])
-        written_anew = self.dice.choice(["ups", "ful"])
+        rewritten = self.dice.choice(["ups", "ful"])
         gone = f"alter table {table} drop column if exists x{self.dice.randint(1, self.number)}"
         return self.dice.choice(
             [
                 f"alter table {table} add column x{self.number} text",
                 f"alter table {table} add column x{self.number} integer default 7",
-                f"alter table {written_anew} add column x{self.number} double precision default "
+                f"alter table {rewritten} add column x{self.number} double precision default "
                 "random()",
                 gone,
                 gone,
@@ -163,36 +163,36 @@ class Designer:
         )
 
 
-def watch(storm: Storm) -> None:
+def watch(soak: Soak) -> None:
     """Who waits for the tap, and for how long."""
     since: dict[int, float] = {}
-    with storm.connect(autocommit=True) as connection:
-        while not storm.over.wait(0.05):
+    with soak.connect(autocommit=True) as connection:
+        while not soak.over.wait(0.05):
             now = time.monotonic()
             found = {pid: (waits, runs) for pid, waits, runs in connection.execute(WAITING)}
             since = {pid: since.get(pid, now) for pid in found}
             for pid, began in since.items():
-                storm.longest = max(storm.longest, now - began)
+                soak.longest = max(soak.longest, now - began)
                 if now - began > MOST_SECONDS:
                     waits, runs = found[pid]
-                    storm.complain(
+                    soak.complain(
                         f"a client waits for {now - began:.1f} s: {waits!r} for "
                         f"{' '.join(runs.split())!r}"
                     )
-            storm.counts["looks at waiting clients"] += 1
+            soak.counts["looks at waiting clients"] += 1
 
 
 @contextmanager
-def weather(storm: Storm) -> Iterator[None]:
+def running_clients(soak: Soak) -> Iterator[None]:
     """Everybody at work, for as long as the context lasts."""
-    work: list[Callable[[], None]] = [Writer(storm, number).work for number in range(6)]
-    work += [Designer(storm).work, lambda: watch(storm)]
+    work: list[Callable[[], None]] = [Writer(soak, number).work for number in range(6)]
+    work += [Designer(soak).work, lambda: watch(soak)]
     threads = [Thread(target=each, daemon=True) for each in work]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        storm.over.set()
+        soak.over.set()
         for thread in threads:
             thread.join(60)

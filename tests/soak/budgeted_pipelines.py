@@ -1,7 +1,7 @@
 """Many pipelines load one database at once, each within a budget of minutes, until all of it is
 there, exactly.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.budgeted_pipelines --pipelines 50
+To be run by hand: `cd tests && ../.venv/bin/python -m soak.budgeted_pipelines --pipelines 50
 --rows 20000000`. Each pipeline has a table of its own, and every second one a budget of rows, too;
 a few programs run at a time (`--at-once`), in turns, and a run that has used its budget ends well.
 After each turn every lake table must be a part of its source without a gap at the front: what the
@@ -106,7 +106,7 @@ class Pipeline:
         return int(count)
 
 
-def storm(server: PostgreSQL, folder: Path, chosen: argparse.Namespace) -> None:
+def soak(server: PostgreSQL, folder: Path, chosen: argparse.Namespace) -> None:
     database, each = server.new_database(), chosen.rows // chosen.pipelines
     pipelines = [Pipeline(folder, number, each) for number in range(chosen.pipelines)]
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -148,7 +148,7 @@ def main() -> None:
         folder = Path(scratch)
         folder.chmod(0o755)
         with running(folder / "server") as facts:
-            storm(PostgreSQL(**facts), folder, parser.parse_args())
+            soak(PostgreSQL(**facts), folder, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ class BinlogSource:
     def leave_open(self) -> None:
         """A transaction that lasts over runs, or waits for its end as a prepared one."""
         connection = self._connected()
-        name = f"storm{self.chance.randrange(10**9)}"
+        name = f"soak{self.chance.randrange(10**9)}"
         try:
             with connection.cursor() as cursor:
                 prepares = self.chance.random() < 0.4

@@ -13,7 +13,7 @@ from target_spark_lake.load.checkpointing import Checkpointing
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 
-def test_a_malformed_line_salvages_nothing(lake: Lake) -> None:
+def test_malformed_line_salvages_nothing(lake: Lake) -> None:
     with pytest.raises(ProtocolError, match=r"LAKE-001 .*12"):
         lake.load(*lake.announced(increment())[:11], b'{"type": "RECORD", "stream": "gr\n')
     assert lake.checkpoint() is None
@@ -40,7 +40,7 @@ def test_full_run_or_foreign_tap_discards_checkpoint(lake: Lake, start: JSON) ->
     assert_as_before(lake)
 
 
-def test_a_run_that_does_not_resume_discards_what_was_kept(lake: Lake) -> None:
+def test_run_without_resume_discards_checkpoint(lake: Lake) -> None:
     die(lake, AFTER_THE_SECOND_STATE)
     lines = lake.announced(increment(), resume=False)
     with pytest.raises(ProtocolError, match="LAKE-005"):
@@ -50,10 +50,8 @@ def test_a_run_that_does_not_resume_discards_what_was_kept(lake: Lake) -> None:
     assert_exact(lake)
 
 
-def test_a_run_that_was_let_start_elsewhere_keeps_nothing(lake: Lake) -> None:
-    """What it sends belongs to another start than the saved state, so no run can continue from
-    there.
-    """
+def test_run_from_other_start_keeps_no_checkpoint(lake: Lake) -> None:
+    """With `accept_any_start` the rows do not follow the saved state, so no run can resume."""
     lines = lake.announced(increment())
     lines[0] = {**lines[0], "value": {"grows": 1}}
     with pytest.raises(ProtocolError, match="LAKE-005"):

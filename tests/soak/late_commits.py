@@ -1,7 +1,7 @@
 """Random writers on MariaDB, open for random times, beside runs that die: every version that stayed
 unchanged comes once.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.late_commits --minutes 20`. Each round
+To be run by hand: `cd tests && ../.venv/bin/python -m soak.late_commits --minutes 20`. Each round
 has a table of its own and a seed, which a failure names. Clocks are off by up to the window;
 transactions roll back, whole or to a savepoint; updates leave the key. A run that dies is continued
 by the next one.
@@ -47,7 +47,7 @@ class Writer:
 
 
 @dataclass
-class Storm:
+class Soak:
     """One table, its writers and its lake.
 
     Attributes:
@@ -66,7 +66,7 @@ class Storm:
     dead: Sent | None = None
 
     @classmethod
-    def of(cls, database: MariaDatabase, folder: Path, kind: str, seed: int) -> Storm:
+    def of(cls, database: MariaDatabase, folder: Path, kind: str, seed: int) -> Soak:
         """An empty table; numbers have a narrow window, so that open transactions widen it."""
         with database.connect() as connection, connection.cursor() as cursor:
             cursor.execute(TABLE)
@@ -200,13 +200,13 @@ def main() -> None:
         server = MariaDB(**facts)
         while time.monotonic() < end:
             kind = KINDS[seed % len(KINDS)]
-            storm = Storm.of(server.new_database(), Path(folder) / f"lake-{seed}", kind, seed)
+            soak = Soak.of(server.new_database(), Path(folder) / f"lake-{seed}", kind, seed)
             try:
-                storm.blow(given.steps)
+                soak.blow(given.steps)
             except AssertionError as error:
                 raise SystemExit(f"seed {seed}, {kind}: {error}") from error
             print(
-                json.dumps({"seed": seed, "kind": kind, "versions": len(storm.arrived)}), flush=True
+                json.dumps({"seed": seed, "kind": kind, "versions": len(soak.arrived)}), flush=True
             )
             seed += 1
 

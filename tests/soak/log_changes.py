@@ -1,7 +1,7 @@
 """Random transactions against LOG_BASED streams, with tap and target killed at any moment: by hand,
 not in the suite.
 
-`python tests/storms/log_changes.py --rounds 30 --format delta --method append-dedup` starts a
+`python tests/soak/log_changes.py --rounds 30 --format delta --method append-dedup` starts a
 server of its own, `--server mariadb` and `--server mysql` one that has a binlog. After each good
 run the tables must be the source's, and a history must hold every change once, in order.
 """
@@ -35,8 +35,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from servers import mariadb, mysql
 from servers.postgresql import PostgreSQL, running
-from storms.binlog_source import BinlogSource
-from storms.log_source import KEYS, NOTES, Row, Source
+from soak.binlog_source import BinlogSource
+from soak.log_source import KEYS, NOTES, Row, Source
 
 BIN = Path(sys.executable).parent
 # These JVMs end before what their second compiler makes has paid for itself.
@@ -72,7 +72,7 @@ class Pipe:
             tap["max_run_rows"] = options.rows
         target = {
             "bucket": str(folder / "lake"),
-            "pipeline": "storm",
+            "pipeline": "soak",
             "spark": spark,
             "format": options.format,
         }
@@ -263,13 +263,13 @@ def main() -> None:
                 for table in KEYS:
                     ours, theirs = pipe.rows(table), source.rows(table)
                     assert ours == theirs, (table, shown(ours - theirs), shown(theirs - ours))
-                told = f"{sum(map(len, map(source.rows, KEYS)))} rows agree"
+                reported = f"{sum(map(len, map(source.rows, KEYS)))} rows agree"
                 if options.method == "append-dedup":
                     if begins:
                         histories.begin(pipe)
                         histories.after = after
-                    told += f", {histories.check(pipe)} versions"
-                print(f"round {number}: {pipe.took:.0f} s, {told}", flush=True)
+                    reported += f", {histories.check(pipe)} versions"
+                print(f"round {number}: {pipe.took:.0f} s, {reported}", flush=True)
 
 
 @contextmanager
@@ -281,8 +281,8 @@ def served(
         with running(folder, logical_decoding_work_mem="64kB") as facts:
             server = PostgreSQL(**facts)
             with psycopg.connect(server.database("postgres").dsn, autocommit=True) as connection:
-                connection.execute("CREATE DATABASE storm")
-            database = server.database("storm")
+                connection.execute("CREATE DATABASE soak")
+            database = server.database("soak")
             yield database, "public", Source(database.dsn, chance)
         return
     module, kind = (mysql, mysql.MySQL) if name == "mysql" else (mariadb, mariadb.MariaDB)
@@ -309,8 +309,10 @@ def while_written(source: Source | BinlogSource, pipe: Pipe, **kill: Any) -> boo
 
 
 def _is_at_end(pipe: Pipe) -> bool:
-    told = (pipe.folder / "log.txt").read_text().rsplit("---", 1)[-1]
-    return "the next run continues there" not in told and "not begun in this run" not in told
+    reported = (pipe.folder / "log.txt").read_text().rsplit("---", 1)[-1]
+    return (
+        "the next run continues there" not in reported and "not begun in this run" not in reported
+    )
 
 
 def shown(rows: Counter[Row]) -> list[str]:

@@ -156,7 +156,7 @@ class Source:
             self.statement(connection)
             self.statement(connection)
             if self.chance.random() < 0.4:
-                name = f"storm{self.chance.randrange(10**9)}"
+                name = f"soak{self.chance.randrange(10**9)}"
                 connection.execute(f"PREPARE TRANSACTION '{name}'")
                 self.prepared.append(name)
             else:

@@ -1,7 +1,7 @@
-"""A storm, by hand: runs of `tap | target` beside a busy PostgreSQL, and what the lake holds when
+"""A soak, by hand: runs of `tap | target` beside a busy PostgreSQL, and what the lake holds when
 it is over.
 
-`cd tests && ../.venv/bin/python -m storms.busy_postgresql --runs 50 --minutes 20 --seed 1` prints
+`cd tests && ../.venv/bin/python -m soak.busy_postgresql --runs 50 --minutes 20 --seed 1` prints
 counts, and exits with 1 if a row was lost, came twice or is another one, a run failed for no
 reason, or a client waited for the tap.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from servers.postgresql import USER, Database, running
-from storms.busy_clients import Storm, weather
+from soak.busy_clients import Soak, running_clients
 
 BIN = Path(sys.executable).parent
 SCRIPT = """
@@ -50,8 +50,8 @@ BY_DDL = re.compile(
 )
 
 
-def configs(storm: Storm, late_rows: str, *, batches: bool) -> tuple[Path, Path]:
-    lake, database = storm.folder / "lake", storm.database
+def configs(soak: Soak, late_rows: str, *, batches: bool) -> tuple[Path, Path]:
+    lake, database = soak.folder / "lake", soak.database
     tap: dict[str, Any] = {
         "jdbc_url": database.jdbc_url,
         "user": USER,
@@ -71,24 +71,24 @@ def configs(storm: Storm, late_rows: str, *, batches: bool) -> tuple[Path, Path]
     if batches:
         root = f"file://{lake}/.dataspoc/staging/batches"
         tap["batch_config"] = {"encoding": {"format": "parquet"}, "storage": {"root": root}}
-    target = {"bucket": str(lake), "pipeline": "storm", "spark": {"master": "local[2]"}}
-    paths = storm.folder / "tap.json", storm.folder / "target.json"
+    target = {"bucket": str(lake), "pipeline": "soak", "spark": {"master": "local[2]"}}
+    paths = soak.folder / "tap.json", soak.folder / "target.json"
     for path, config in zip(paths, (tap, target), strict=True):
         path.write_text(json.dumps(config))
     return paths
 
 
-def run(storm: Storm, late_rows: str, *, batches: bool) -> bool:
+def run(soak: Soak, late_rows: str, *, batches: bool) -> bool:
     """One run; whether it succeeded."""
-    tap, target = configs(storm, late_rows, batches=batches)
-    state = storm.folder / "lake/.dataspoc/state/storm/state.json"
+    tap, target = configs(soak, late_rows, batches=batches)
+    state = soak.folder / "lake/.dataspoc/state/soak/state.json"
     with (
-        (storm.folder / "tap.log").open("w+") as told,
-        (storm.folder / "target.log").open("w+") as other,
+        (soak.folder / "tap.log").open("w+") as reported,
+        (soak.folder / "target.log").open("w+") as other,
     ):
         sends = subprocess.Popen(
             [BIN / "tap-spark-jdbc", "--config", tap, "--state", state],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=reported,
         )  # fmt: skip
         takes = subprocess.Popen(
             [BIN / "target-spark-lake", "--config", target],
@@ -98,57 +98,57 @@ def run(storm: Storm, late_rows: str, *, batches: bool) -> bool:
         sends.stdout.close()
         codes = takes.wait(), sends.wait()
         texts = []
-        for log in (told, other):
+        for log in (reported, other):
             log.seek(0)
             texts.append(log.read().strip())
     if codes == (0, 0):
-        storm.counts["runs"] += 1
+        soak.counts["runs"] += 1
         return True
     last = texts[0].splitlines()[-1] if codes[1] and texts[0] else texts[1].splitlines()[-1]
     print(f"a run failed: {last[:300]}", flush=True)
     if BY_DDL.search(texts[0]):
-        storm.counts["runs that failed by DDL"] += 1
+        soak.counts["runs that failed by DDL"] += 1
     else:
-        storm.complain(
+        soak.complain(
             f"a run failed for no reason {codes}: {texts[0][-1500:]} | {texts[1][-1500:]}"
         )
     return False
 
 
-def lake_rows(storm: Storm, stream: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def lake_rows(soak: Soak, stream: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for path in sorted((storm.folder / "lake/raw" / stream).rglob("*.parquet")):
+    for path in sorted((soak.folder / "lake/raw" / stream).rglob("*.parquet")):
         table = pq.ParquetFile(path).read(columns=list(columns))
         rows += zip(*(table.column(name).to_pylist() for name in columns), strict=True)
     return rows
 
 
-def print_rows(storm: Storm, stream: str, key: Any) -> None:
+def print_rows(soak: Soak, stream: str, key: Any) -> None:
     """Every row of the key, with its file and what the target wrote beside it."""
-    for path in sorted((storm.folder / "lake/raw" / stream).rglob("*.parquet")):
+    for path in sorted((soak.folder / "lake/raw" / stream).rglob("*.parquet")):
         for row in pq.read_table(path, filters=[("id", "=", key)], partitioning=None).to_pylist():
             print(
                 f"  {path.name}: { {name: str(value) for name, value in row.items()} }", flush=True
             )
 
 
-def compare(storm: Storm) -> None:
+def compare(soak: Soak) -> None:
     """Lake and source, once all is quiet."""
-    with storm.connect(autocommit=True) as connection:
+    with soak.connect(autocommit=True) as connection:
         for table in ("app", "par", "ups", "ful", "mat"):
             columns = "id, n, v" if table == "ups" else "id, v"
             source = Counter(connection.execute(f"select {columns} from {table}").fetchall())
-            lake = Counter(lake_rows(storm, f"public-{table}", tuple(columns.split(", "))))
+            lake = Counter(lake_rows(soak, f"public-{table}", tuple(columns.split(", "))))
             missing = source - lake
             extra = lake - source if table in ("ful", "mat") else lake - Counter(set(lake))
-            storm.counts[f"rows of {table}"] = sum(source.values())
+            soak.counts[f"rows of {table}"] = sum(source.values())
             for what, found in (("missing or another", missing), ("extra or twice", extra)):
                 if found:
-                    storm.complain(
+                    soak.complain(
                         f"{table}: {sum(found.values())} rows {what}: {sorted(map(str, found))[:5]}"
                     )
                     for row in list(found)[:5]:
-                        print_rows(storm, f"public-{table}", row[0])
+                        print_rows(soak, f"public-{table}", row[0])
 
 
 def main() -> int:
@@ -161,33 +161,33 @@ def main() -> int:
     dice, deadline = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
     # The server has an account of its own, which may enter no other folder.
     with (
-        tempfile.TemporaryDirectory(prefix="storm-") as folder,
+        tempfile.TemporaryDirectory(prefix="soak-") as folder,
         tempfile.TemporaryDirectory(prefix="postgresql-") as data,
         running(Path(data)) as server,
     ):
         database = Database(
             "postgres", server["host"], server["port"], server["user"], server["password"]
         )
-        storm = Storm(database, Path(folder), arguments.seed)
-        with storm.connect(autocommit=True) as connection:
+        soak = Soak(database, Path(folder), arguments.seed)
+        with soak.connect(autocommit=True) as connection:
             connection.execute(SCRIPT)
-        with weather(storm):
+        with running_clients(soak):
             done = 0
             while done < arguments.runs and time.monotonic() < deadline:
                 done += 1
-                run(storm, arguments.late_rows, batches=dice.random() < 0.5)
+                run(soak, arguments.late_rows, batches=dice.random() < 0.5)
         # Nobody disturbs these.
-        if not all(run(storm, arguments.late_rows, batches=batches) for batches in (False, True)):
-            storm.complain("a run failed though nobody changed anything")
-        compare(storm)
-        for name, number in sorted(storm.counts.items()):
+        if not all(run(soak, arguments.late_rows, batches=batches) for batches in (False, True)):
+            soak.complain("a run failed though nobody changed anything")
+        compare(soak)
+        for name, number in sorted(soak.counts.items()):
             print(f"{number:8} {name}")
-        print(f"{storm.longest:8.2f} s that a client waited for the tap at most")
+        print(f"{soak.longest:8.2f} s that a client waited for the tap at most")
         print(
             f"seed {arguments.seed}: "
-            f"{'all is well' if not storm.wrong else f'{len(storm.wrong)} things are wrong'}"
+            f"{'all is well' if not soak.wrong else f'{len(soak.wrong)} things are wrong'}"
         )
-        return 1 if storm.wrong else 0
+        return 1 if soak.wrong else 0
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def status(
     config.write_text(json.dumps({"bucket": str(bucket)}))  # no pipeline: the bucket is enough
     capsys.readouterr()
     assert spark_lake.command(["status", "--config", str(config), "--json", *words]) == exit_code
-    told = capsys.readouterr()
-    return {each["pipeline"]: each for each in json.loads(told.out)}, told.err
+    reported = capsys.readouterr()
+    return {each["pipeline"]: each for each in json.loads(reported.out)}, reported.err
 
 
 def die(lake: SmallLake, fault: str) -> None:

@@ -36,12 +36,10 @@ def schemas(messages: list[JSON]) -> dict[str, JSON]:
 
 
 @pytest.mark.parametrize("kind", ["lines", "batches"])
-def test_the_key_of_a_parent_is_no_key(
+def test_inheritance_parent_has_no_key(
     postgresql: PostgreSQL, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Rows of a table and its child tables are all sent, without a key, and without a claim that a
-    column has no NULL.
-    """
+    """Rows of parent and child tables are all sent, with no key and with nullable columns."""
     with filled(postgresql, PARENT) as (database, _), caplog.at_level(logging.INFO):
         settings: JSON = {"tables": ["parent", "alone", "parted"], "slice_rows": 2}
         if kind == "batches":
@@ -92,8 +90,8 @@ def test_parent_key_is_used_only_by_option(
     )
 
 
-def test_a_parent_is_not_merged_by_its_key(postgresql: PostgreSQL, tmp_path: Path) -> None:
-    """An upsert of a parent is refused for want of a key, and no row is lost."""
+def test_upsert_of_parent_table_is_refused(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """The parent's key is not unique across child tables; without upsert all rows are kept."""
     with filled(postgresql, PARENT) as (database, _):
         trip = RoundTrip(tmp_path, login(database, tables=["parent"]))
         trip.run()
@@ -131,10 +129,10 @@ SPELLED = {
         ("jdbc", "batches", None),
     ],
 )
-def test_a_number_in_a_key_has_one_text(
+def test_numeric_keys_ignore_trailing_zeros(
     postgresql: PostgreSQL, tmp_path: Path, reader: str, kind: str, override: str | None
 ) -> None:
-    """Equal numbers are one key, however many zeros end them; other columns keep all digits."""
+    """Trailing zeros are dropped from key columns only; other columns keep all digits."""
     with filled(postgresql, NUMBERS) as (database, connection):
         options: JSON = {"type_overrides": {"id": override}} if override else {}
         settings: JSON = {
@@ -160,7 +158,7 @@ def test_a_number_in_a_key_has_one_text(
         assert {key: each["note"] for key, each in sent().items()} == SPELLED
 
 
-def test_a_number_in_a_key_has_one_text_in_the_log(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_logged_numeric_keys_ignore_trailing_zeros(postgresql: PostgreSQL, tmp_path: Path) -> None:
     """A changed scale of a key is a change of the same row."""
     with piped(postgresql, tmp_path, NUMBERS) as (pipe, connection):
         committed(pipe)
@@ -190,12 +188,10 @@ insert into t values (1, 'a', '{a,b}', row(1, 'x'), 'u', 'no number', 'm', 'j');
 
 
 @pytest.mark.parametrize("path", ["public", "app, public", "app, pg_catalog, public"])
-def test_a_type_that_is_named_like_another_is_read_by_its_text(
+def test_user_type_named_like_builtin_reads_as_text(
     postgresql: PostgreSQL, tmp_path: Path, path: str
 ) -> None:
-    """Types are known by what they are: a user's own type of a name with a special reading is read
-    as text.
-    """
+    """A type is identified by what it is, not by its name."""
     expected = {
         "id": 1, "kind": "a", "kinds": ["a", "b"], "pair": "(1,x)", "u": "u", "n": "no number",
         "m": "m", "j": "j",

@@ -68,7 +68,7 @@ def commands(group: click.Group = COMMANDS, *words: str) -> Iterator[tuple[str, 
             yield " ".join((*words, name)), each
 
 
-def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) -> None:
+def test_documented_commands_work(lake: Lake, capsys: Any) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     lines = [
         line for block in blocks for line in block.splitlines() if line.startswith("spark-lake ")
@@ -84,9 +84,9 @@ def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) ->
         words = words_of(line, capsys)
         capsys.readouterr()
         assert spark_lake.command(words) == 0, line
-        told = capsys.readouterr()
-        assert told.out.strip(), line
-        assert "nothing was changed" not in told.err, line
+        reported = capsys.readouterr()
+        assert reported.out.strip(), line
+        assert "nothing was changed" not in reported.err, line
     assert lake.rows("public-orders", "id") == [(1,), (1,)]
     assert (lake.folder / "raw/public-orders/_delta_log").exists()
 
@@ -94,9 +94,7 @@ def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) ->
 @pytest.mark.parametrize(
     "leading", [["--config", "target.json", "--json"], ["--json", "--config=target.json"]]
 )
-def test_flags_before_the_command_are_as_good_as_behind_it(
-    lake: Lake, leading: list[str], capsys: Any
-) -> None:
+def test_flags_may_precede_command(lake: Lake, leading: list[str], capsys: Any) -> None:
     expected = runs(capsys)
     assert spark_lake.command([*leading, "runs"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
@@ -110,8 +108,8 @@ def test_every_command_has_valid_examples_and_help(lake: Lake, capsys: Any) -> N
     assert len(found) > 15
     for name, each in found.items():
         assert spark_lake.command([*name.split(), "--help"]) == 0
-        told = capsys.readouterr().out
-        *_, examples = told.partition("examples:\n")
+        reported = capsys.readouterr().out
+        *_, examples = reported.partition("examples:\n")
         assert f"  spark-lake {name}" in examples
         for example in examples.splitlines():
             words = words_of(example, capsys)
@@ -121,11 +119,11 @@ def test_every_command_has_valid_examples_and_help(lake: Lake, capsys: Any) -> N
                 assert flag.help or flag.hidden, (name, flag.name)
             else:
                 is_choice = isinstance(flag.type, click.Choice)
-                assert is_choice or f"{str(flag.name).upper()} is the " in told
+                assert is_choice or f"{str(flag.name).upper()} is the " in reported
         assert f"spark-lake {name} " in page
 
 
-def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
+def test_wrong_command_line_exits_with_2(capsys: Any) -> None:
     for words in (
         ["frobnicate"],
         ["runs", "x"],
@@ -138,12 +136,12 @@ def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
         ["run", "--full", "--replace", "--append-again"],
     ):
         assert spark_lake.command(words) == 2, words
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert "Usage: spark-lake" in told.err or "is not allowed with" in told.err
+        reported = capsys.readouterr()
+        assert reported.out == ""
+        assert "Usage: spark-lake" in reported.err or "is not allowed with" in reported.err
 
 
-def test_alone_it_lists_its_commands_and_it_knows_its_version(capsys: Any) -> None:
+def test_program_lists_commands_and_version(capsys: Any) -> None:
     assert spark_lake.command([]) == 0
     listed = capsys.readouterr().out
     assert [name for name in COMMANDS.commands if f"\n  {name} " not in listed] == []
@@ -153,7 +151,7 @@ def test_alone_it_lists_its_commands_and_it_knows_its_version(capsys: Any) -> No
     assert capsys.readouterr().out == f"spark-lake v{version('target-spark-lake')}\n"
 
 
-def test_the_config_is_target_json_where_none_is_named(
+def test_config_defaults_to_target_json(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -199,7 +197,7 @@ def test_unknown_pipeline_is_refused_with_a_suggestion(lake: Lake, capsys: Any) 
     assert spark_lake.command(["state", "set", *words["state set"]]) == 0
 
 
-def test_no_answer_shows_the_login_of_a_buckets_url(tmp_path: Path, capsys: Any) -> None:
+def test_output_hides_login_of_bucket_url(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "target.json"
     file.write_text(json.dumps({"bucket": "memory://us:s3cr3tpw@h/x", "pipeline": "shop"}))
     for name in ("runs", "status"):
@@ -207,7 +205,7 @@ def test_no_answer_shows_the_login_of_a_buckets_url(tmp_path: Path, capsys: Any)
         assert capsys.readouterr().out.endswith(" in memory://h/x.\n")
 
 
-def test_shells_complete_commands_and_flags_by_the_script(tmp_path: Path, capsys: Any) -> None:
+def test_shells_complete_commands_and_flags(tmp_path: Path, capsys: Any) -> None:
     programs = Path(sys.executable).parent
     for shell in SHELLS:
         assert spark_lake.command(["completion", shell]) == 0
@@ -251,13 +249,13 @@ spark spark-lake state restore --be
         assert "show" not in done.stdout
 
 
-def test_tables_of_init_are_several_words_behind_one_flag(capsys: Any) -> None:
+def test_tables_flag_takes_several_words(capsys: Any) -> None:
     words = ["init", "--tables", "a", "!b", "--cron", "@daily", "--tables", "c"]
     chosen: Any = COMMANDS.main(words, standalone_mode=False)
     assert (chosen.keywords["tables"], chosen.keywords["cron"]) == (("a", "!b", "c"), "@daily")
 
 
-def test_a_value_may_be_a_negative_number(lake: Lake, capsys: Any) -> None:
+def test_value_may_be_negative_number(lake: Lake, capsys: Any) -> None:
     words = ["--stream", "s", "--value", "-5", "--replication-key", "id", "--type", "integer"]
     assert spark_lake.command(["state", "set", *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bookmarks"]["s"]["replication_key_value"] == -5

@@ -21,8 +21,8 @@ def sent_by(pipe: Any) -> Sent:
 
 
 @pytest.mark.usefixtures("spark")
-def test_unlisted_table_outside_the_log_is_left_out(postgresql: Any, tmp_path: Path) -> None:
-    """One without a key, in the first run and later; what a setting names fails the run."""
+def test_unlisted_table_outside_log_is_skipped(postgresql: Any, tmp_path: Path) -> None:
+    """A table without a key is skipped in every run, but fails it if a setting names it."""
     with piped(postgresql, tmp_path / "lake", TABLE + KEYLESS) as (pipe, database):
         first = sent_by(pipe)
         assert isinstance(first.error, SkippedStreamsError)
@@ -42,7 +42,7 @@ def test_unlisted_table_outside_the_log_is_left_out(postgresql: Any, tmp_path: P
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_table_that_the_user_may_not_publish_is_left_out(postgresql: Any, tmp_path: Path) -> None:
+def test_table_without_publish_right_is_left_out(postgresql: Any, tmp_path: Path) -> None:
     with piped(postgresql, tmp_path / "lake", TABLE) as (pipe, database):
         user = f"logger_of_{database.info.dbname}"
         database.execute(

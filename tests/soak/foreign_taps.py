@@ -1,6 +1,6 @@
 """Foreign taps at random against a model.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.foreign_taps --minutes 20 --seed 1`.
+To be run by hand: `cd tests && ../.venv/bin/python -m soak.foreign_taps --minutes 20 --seed 1`.
 Every seed is a lake of its own: a tap with streams of several kinds, loaded a dozen times, well or
 not. After each run every table and the state are compared. A difference is printed with its seed,
 which brings it back (`--only`).
@@ -24,7 +24,7 @@ from typing import Any
 
 from singer_spark.engine.session import SparkOptions, get_session
 from singer_spark.errors import SingerSparkError
-from storms.load_model import JSON, MERGING, LoadModel, Seen, Sent, Stream
+from soak.load_model import JSON, MERGING, LoadModel, Seen, Sent, Stream
 from target.delta_lake import DeltaLake
 from target.formats.merging.merge_model import PROPERTIES, TEXT, Event, Row
 from target.loading import Lake, schema, to_bytes
@@ -40,7 +40,7 @@ BAD = Stream("bad", "append-only", keyed=False, cursor=False, bookmark=None)
 ENDINGS = ("good", "announced", "dead", "cut", "invalid", "unknown", "behind")
 
 
-class Storm:
+class Soak:
     """One seed."""
 
     def __init__(self, seed: int, folder: Path, methods: Sequence[str] = METHODS) -> None:
@@ -161,8 +161,8 @@ class Storm:
         }
 
     def _state(self, number: int, present: list[Stream]) -> JSON:
-        told = self.streams if self.rng.random() < 0.7 else present
-        marks = [stream.bookmark_at(number) for stream in told]
+        reported = self.streams if self.rng.random() < 0.7 else present
+        marks = [stream.bookmark_at(number) for stream in reported]
         return {"bookmarks": {name: value for each in marks for name, value in each.items()}}
 
     def _ended(
@@ -247,19 +247,19 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     if not chosen.plain:
         # One session for all runs, as a test suite has it.
-        get_session(SparkOptions(app_name="storm", master="local[2]"))
+        get_session(SparkOptions(app_name="soak", master="local[2]"))
     end = time.monotonic() + chosen.minutes * 60
     seed, runs, refused, differences = chosen.seed, 0, 0, 0
     while time.monotonic() < end:
         with tempfile.TemporaryDirectory() as folder:
-            storm = Storm(seed, Path(folder), PLAIN_METHODS if chosen.plain else METHODS)
-            for difference in storm.runs():
+            soak = Soak(seed, Path(folder), PLAIN_METHODS if chosen.plain else METHODS)
+            for difference in soak.runs():
                 runs += 1
                 if difference is not None:
                     differences += 1
                     print(f"seed {seed}: {difference}", file=report, flush=True)
                     break
-            refused += storm.refused
+            refused += soak.refused
         seed += 1
         if chosen.only:
             break

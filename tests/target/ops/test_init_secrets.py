@@ -24,7 +24,7 @@ from target_spark_lake.ops.new_pipeline import NewPipeline
         ["--bucket", "s3://key:hunter2@bucket/lake"],
     ],
 )
-def test_a_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) -> None:
+def test_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) -> None:
     usual = {"--jdbc-url": "jdbc:sqlite:shop.db", "--bucket": "./lake", "--pipeline": "shop"}
     usual[flags[0]] = flags[1]
     done = spark_lake(*(word for pair in usual.items() for word in pair), folder=tmp_path)
@@ -35,7 +35,7 @@ def test_a_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_secrets_are_references_to_the_environment(tmp_path: Path) -> None:
+def test_secrets_are_references_to_environment(tmp_path: Path) -> None:
     new = NewPipeline(
         "9 lives", "jdbc:postgresql://h/db?password=${DB}", "s3://b", user="me", storage_keys=True
     )
@@ -104,6 +104,7 @@ def test_plain_secret_in_url_is_refused(before: str, after: str) -> None:
         ("jdbc:oracle:thin:scott/${DB}@//h:1521/db", False),
     ],
 )
-def test_a_login_is_looked_for_whatever_its_password_holds(url: str, is_refused: bool) -> None:
+def test_odd_password_in_url_is_detected(url: str, is_refused: bool) -> None:
+    """A reference such as ${DB} is no password."""
     found = any("holds a password" in each for each in NewPipeline("p", url, "./lake").problems())
     assert found == is_refused

@@ -53,8 +53,8 @@ def test_unpublished_commit_is_reported_with_a_reason(
         words(lake, capsys, "recover")
     code, (pipeline,), problems = words(lake, capsys, "status")
     assert (code, pipeline["outcome"], "are gone" in problems) == (1, "committed", True)
-    _, (told, _), _ = words(lake, capsys, "runs")
-    assert (told["outcome"], told["finished_at"], "are gone" in told["error"]) == (
+    _, (reported, _), _ = words(lake, capsys, "runs")
+    assert (reported["outcome"], reported["finished_at"], "are gone" in reported["error"]) == (
         "committed",
         None,
         True,
@@ -94,7 +94,7 @@ def test_publishing_run_counts_as_running(
     )
 
 
-def test_given_up_run_is_reported_without_its_journal(
+def test_abandoned_run_is_reported_without_journal(
     unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run that was abandoned is reported again even if the journal that says what was lost is
@@ -103,21 +103,21 @@ def test_given_up_run_is_reported_without_its_journal(
     lake, run_id = unpublished
     lose(lake, run_id, "grows/part-0.zstd.parquet")
 
-    def told() -> str:
+    def reported() -> str:
         assert spark_lake.command([*again, "--config", str(tmp_path / "target.json")]) == 0
         return capsys.readouterr().out
 
     again = ["recover", "--give-up-publishing", run_id]
     _, first, _ = words(lake, capsys, *again)
     assert words(lake, capsys, *again)[1] == first
-    assert "The next run starts from the state before" in told()
+    assert "The next run starts from the state before" in reported()
     lake.sync()
     assert words(lake, capsys, *again)[1]["given_up"] == first["given_up"]
-    said = told()
+    said = reported()
     assert "was abandoned by run" in said
     assert "others have followed" in said
     assert "The next run starts" not in said
     assert words(lake, capsys, "vacuum", "--older-than", "0s")[1]["journals"]["files"] == 2
     _, last, _ = words(lake, capsys, *again)
     assert last["given_up"] == {**first["given_up"], "streams": None}
-    assert "What was lost is no longer known" in told()
+    assert "What was lost is no longer known" in reported()

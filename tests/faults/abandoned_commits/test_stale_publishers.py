@@ -235,5 +235,5 @@ def test_no_table_in_another_catalog_than_planned(tmp_path: Path, dead: Process)
         ),
     ],
 )
-def test_a_catalog_is_described_without_its_secrets(properties: dict[str, Any], said: str) -> None:
+def test_catalog_description_hides_secrets(properties: dict[str, Any], said: str) -> None:
     assert IcebergCatalog(properties).registered("raw/s", is_new=True) == said

@@ -22,9 +22,7 @@ AGES = {1: "3 days", 2: "2 days", 3: "1 second", 4: "-3 days"}
 SETTINGS = {"settle_seconds": 3600, "spark": {"master": "local[2]"}}
 
 
-def test_young_rows_are_left_and_come_when_they_are_old_enough(
-    tmp_path, postgresql, spark, caplog
-) -> None:
+def test_young_rows_are_sent_once_old_enough(tmp_path, postgresql, spark, caplog) -> None:
     del spark  # it runs already
     caplog.set_level("INFO")
     database = postgresql.new_database()
@@ -114,7 +112,7 @@ def test_future_bookmark_is_reported_on_each_run(tmp_path, spark, caplog) -> Non
         assert pipe.run().ids("t") == Counter([3])
 
 
-def test_the_first_key_that_is_too_young_bounds_a_backfill_too(tmp_path, spark) -> None:
+def test_first_young_key_bounds_backfill(tmp_path, spark) -> None:
     del spark
     path = tmp_path / "source.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as database:

@@ -83,8 +83,8 @@ RECORDS: dict[str, tuple[JSON, bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_whatever_a_record_raises_is_the_record_s(lake: Lake, name: str) -> None:
-    """It is kept apart with the reason, also where it is the first one, and the others arrive."""
+def test_record_error_rejects_only_that_record(lake: Lake, name: str) -> None:
+    """The record is quarantined with its reason, even as the first one; the others are loaded."""
     v, poison, reason = RECORDS[name]
     body = [schema("s", {"id": ID, "v": v}), poison, record("s", id=2), poison]
     with pytest.raises(RecordError, match="input line 2: stream s: a record "):
@@ -97,9 +97,7 @@ def test_whatever_a_record_raises_is_the_record_s(lake: Lake, name: str) -> None
     assert all(reason in each["error"] for each in kept)
 
 
-def test_what_nobody_thought_of_is_the_record_s_too(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unexpected_exception_rejects_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise KeyError("of a library")
 
@@ -162,7 +160,7 @@ def test_schema_error_names_stream_and_property(lake: Lake, name: str) -> None:
 @pytest.mark.parametrize(
     "v", [{"type": 5}, {"type": [[]]}, {"properties": 5, "type": "object"}, {"anyOf": 5}], ids=str
 )
-def test_so_it_is_where_nobody_validates(lake: Lake, v: JSON) -> None:
+def test_bad_schema_fails_without_validation(lake: Lake, v: JSON) -> None:
     with pytest.raises(SchemaError, match="LAKE-030"):
         lake.load(schema("s", {"id": ID, "v": v}), record("s", id=1), validate_records=False)
 
@@ -177,12 +175,12 @@ def test_recursive_ref_terminates(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["x-load-method", "x-replication-method", "x-extent"])
 @pytest.mark.parametrize("value", [[], {}, ["upsert"], 5])
-def test_an_annotation_that_is_no_text_is_told(lake: Lake, name: str, value: object) -> None:
+def test_non_string_annotation_is_reported(lake: Lake, name: str, value: object) -> None:
     with pytest.raises(ProtocolError, match=rf"LAKE-002 .*{name}"):
         lake.load(schema("s", {"id": ID}, **{name: value}), record("s", id=1))
 
 
-def test_iceberg_s_names_that_are_one_are_told_with_the_stream(lake: Lake) -> None:
+def test_colliding_iceberg_names_are_reported(lake: Lake) -> None:
     inner = {"type": "object", "properties": {"b": ID}}
     with pytest.raises(
         SchemaError,

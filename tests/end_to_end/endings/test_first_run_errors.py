@@ -137,17 +137,15 @@ def mistaken(config: JSON, mistake: str) -> JSON:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("server", SERVERS)
-def test_each_server_names_the_mistake_and_the_way_out(
-    login: Login, server: str, mistake: str
-) -> None:
+def test_each_server_error_names_mistake_and_fix(login: Login, server: str, mistake: str) -> None:
     """A wrong password, host, port or database, a misspelt table, a missing grant."""
     check_refused(mistaken(login(server), mistake), *MISTAKES[mistake])
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_spec_of_a_table_without_a_grant_says_so_too(login: Login, server: str) -> None:
-    """Also where the server hides the table."""
+def test_missing_grant_on_named_table_is_reported(login: Login, server: str) -> None:
+    """The grant is named even where the server hides the table."""
     schema = "public." if server == "postgresql" else ""
     spec = {"incremental_tables": [f"{schema}secret:id:integer"]}
     check_refused({**login(server), **spec}, *MISTAKES["grant"])
@@ -178,7 +176,7 @@ def check_refused(config: JSON, kind: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("mistake", "server"), [("password", "postgresql"), ("port", "mysql"), ("table", "mariadb")]
 )
-def test_at_the_command_a_mistake_is_one_line_and_exit_code_1(
+def test_config_mistake_exits_1_with_one_line(
     login: Login, tmp_path: Path, mistake: str, server: str
 ) -> None:
     kind, names = MISTAKES[mistake]
@@ -261,9 +259,7 @@ def test_all_unreadable_tables_are_named_at_once(postgresql: Any, tmp_path: Path
     assert not (tmp_path / "lake/raw").exists()
 
 
-def test_another_bucket_in_one_of_the_files_is_named_as_such(
-    sqlite_shop: JSON, tmp_path: Path
-) -> None:
+def test_bucket_mismatch_between_configs_is_named(sqlite_shop: JSON, tmp_path: Path) -> None:
     storage = {"root": f"{tmp_path}/other/.dataspoc/staging/batches"}
     batches = {"encoding": {"format": "parquet"}, "storage": storage}
     said = run(tmp_path, {**sqlite_shop, "batch_config": batches})
@@ -272,7 +268,7 @@ def test_another_bucket_in_one_of_the_files_is_named_as_such(
     assert f"{tmp_path}/other" in said.line(TARGET)
 
 
-def test_a_store_without_keys_and_a_store_without_an_answer(
+def test_missing_keys_and_silent_store_are_reported(
     sqlite_shop: JSON, tmp_path: Path, deaf_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [each for each in os.environ if each.startswith("AWS_")]:
@@ -305,9 +301,7 @@ def test_unwritable_folder_blames_no_storage_options(sqlite_shop: JSON, tmp_path
 
 
 def test_locked_pipeline_names_the_holder(sqlite_shop: JSON, tmp_path: Path) -> None:
-    """Taking it by force is the last resort, and the tap speaks of the target that ended, not of
-    its own output.
-    """
+    """Force is offered as a last resort, and the tap reports that the target ended."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database, database:
         # More than a pipe holds, so that the tap meets the target's end.
         database.executemany(

@@ -146,7 +146,7 @@ def test_every_visible_version_arrives_once(source, seed, lag, settings):
     [{}, {"incremental_tables": []}, {"reader": "jdbc"}],
     ids=["incremental", "full table", "incremental by jdbc"],
 )
-def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
+def test_run_of_many_slices_reads_one_snapshot(source, settings):
     it = source(
         TABLE + "insert into t select n, n, 'row' from generate_series(1, 40) n;", **settings
     )

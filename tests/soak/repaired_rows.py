@@ -1,7 +1,7 @@
 """A large table whose lake was spoilt is repaired: how long it takes, and whether anything else was
 touched.
 
-To be run by hand: `cd tests && ../.venv/bin/python -m storms.repaired_rows --rows 5000000 --format
+To be run by hand: `cd tests && ../.venv/bin/python -m soak.repaired_rows --rows 5000000 --format
 delta`. A table of PostgreSQL is loaded by the two programs, then of the lake's rows 1,000 are
 altered, 1,000 removed and 1,000 invented.
 """
@@ -89,7 +89,7 @@ def timed(*command: str, expected: int = 0) -> tuple[float, str]:
     return time.monotonic() - begun, done.stdout
 
 
-def storm(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
+def soak(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
     database, lake = server.new_database(), folder / "lake"
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(TABLE.format(rows=rows))
@@ -106,15 +106,13 @@ def storm(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
         )
     )
     target.write_text(
-        json.dumps(
-            {"bucket": str(lake), "pipeline": "storm", "format": layout, "hard_delete": True}
-        )
+        json.dumps({"bucket": str(lake), "pipeline": "soak", "format": layout, "hard_delete": True})
     )
     both = ["--config", str(target), "--tap-config", str(tap)]
     seconds, _ = timed("spark-lake", "run", *both)
     print(f"loaded {rows:,} rows as {layout}: {seconds:.0f} s", flush=True)
     table = lake / "raw/public-items"
-    before, state = contents(table), (lake / ".dataspoc/state/storm/state.json").read_bytes()
+    before, state = contents(table), (lake / ".dataspoc/state/soak/state.json").read_bytes()
     spoil(table, rows)
     seconds, output = timed("spark-lake", "verify", *both, "--json", expected=1)
     print(
@@ -127,7 +125,7 @@ def storm(server: PostgreSQL, folder: Path, rows: int, layout: str) -> None:
         flush=True,
     )
     assert contents(table) == before, "the table is not what it was"
-    assert (lake / ".dataspoc/state/storm/state.json").read_bytes() == state, "the state changed"
+    assert (lake / ".dataspoc/state/soak/state.json").read_bytes() == state, "the state changed"
     seconds, _ = timed("spark-lake", "verify", *both, "--json")
     print(f"verified again: {seconds:.0f} s, source and lake agree", flush=True)
 
@@ -141,7 +139,7 @@ def main() -> None:
         folder = Path(scratch)
         folder.chmod(0o755)
         with running(folder / "server") as facts:
-            storm(PostgreSQL(**facts), folder, chosen.rows, chosen.format)
+            soak(PostgreSQL(**facts), folder, chosen.rows, chosen.format)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_unreadable_unlisted_streams_are_skipped(shop: Shop, caplog) -> None:
     )
     assert sorted(shop.lake.tables()) == ["public-also_good", "public-good"]
 
-    # Each is brought in as soon as nothing keeps it out.
+    # Each is loaded as soon as nothing keeps it out.
     shop.database.execute("grant select on denied to reader; refresh materialized view empty")
     assert sorted(shop.sync().final["skipped"]) == [
         "closed-inside",
@@ -161,7 +161,7 @@ def test_unreadable_configured_stream_fails_the_run(shop: Shop, setting: Any) ->
 
 
 def test_unreadable_known_stream_fails_the_run(shop: Shop) -> None:
-    """The tap knows a bookmark; the target knows the table."""
+    """A stream is known by its bookmark in the tap or by its table in the target."""
     shop.sync().succeeded()
     before = shop.lake.rows("public-good"), shop.state.read_text()
     shop.database.execute("revoke select on good from reader; insert into also_good values (2, 2)")
@@ -182,7 +182,7 @@ def test_unreadable_known_stream_fails_the_run(shop: Shop) -> None:
     assert "stream public-also_good: it can't be read" in failed.failed()
 
 
-def test_a_pattern_leaves_out_what_the_ones_before_it_took(shop: Shop) -> None:
+def test_later_pattern_excludes_earlier_matches(shop: Shop) -> None:
     for script, _ in STRANGERS.values():
         shop.database.execute(script)
     shop.config["schemas"] = ["*", "!closed", "!pg_*", "!information_schema"]
@@ -191,11 +191,8 @@ def test_a_pattern_leaves_out_what_the_ones_before_it_took(shop: Shop) -> None:
     assert sorted(shop.lake.tables()) == ["public-also_good", "public-good"]
 
 
-def test_a_strangers_view_without_a_key_is_left_out_under_upsert(shop: Shop) -> None:
-    """The target says so, takes its records and its bookmark out, and exits 3.
-
-    One that is named fails the run.
-    """
+def test_unlisted_keyless_view_is_skipped_on_upsert(shop: Shop) -> None:
+    """The target drops its records and bookmark and exits 3; a named view fails the run."""
     shop.sync(load_method="upsert").succeeded()
     shop.database.execute(
         "create view keyless as select k from also_good; grant select on keyless to reader;"
@@ -246,8 +243,8 @@ def test_broken_sqlite_view_hides_no_other_stream(tmp_path: Path, caplog) -> Non
     assert error.startswith("TAP-020 stream broken: ")
 
 
-def test_run_of_strangers_that_all_fail_is_an_error(tmp_path: Path) -> None:
-    """Where every stream would be left out, nothing arrived."""
+def test_run_of_only_skipped_streams_fails(tmp_path: Path) -> None:
+    """A run that would skip every stream fails, since nothing arrived."""
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as database:
         database.executescript(
