@@ -1,5 +1,5 @@
 """A batch file becomes the table's file as it is if nothing must change; otherwise its rows are
-brought to the table.
+adapted to the table.
 """
 
 from __future__ import annotations
