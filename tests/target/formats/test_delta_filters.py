@@ -194,24 +194,18 @@ def by_duckdb(
             )
 
 
-# Spark's conditions on each type at its rims, with values that are in no file.
+# Spark's conditions on each type at its limits, with values that are in no file.
 IN_SPARK = {
-    "double": [
-        *("= double('NaN')", "< double('NaN')", "= double('Infinity')", "> double('Infinity')"),
-        *("> 1.5D", "< 2D", "= 0D", "= -0D", "> -0D", "IS NULL", "IS NOT NULL"),
-    ],
-    "boolean": ["= true", "= false", "IS NULL", "IS NOT NULL"],
+    "double": ["= double('NaN')", "< double('NaN')", "= 0D", "> -0D", "IS NULL"],
+    "boolean": ["= true", "IS NOT NULL"],
     "text": [
-        *(f"{name} {PASSAGE + 'éb'!r}" for name in ("=", "<", ">")),
-        *(f"= {'a' * 256!r}", f"> {'z' * 256!r}", f"= {'x' * 5000!r}"),
+        *(f"{name} {PASSAGE + 'éb'!r}" for name in ("=", ">")),
+        f"= {'x' * 5000!r}",
         "= repeat('\U0010ffff', 300)",
     ],
     "decimal": [
         f"{condition} AS DECIMAL(38,10))"
-        for condition in (
-            *("= CAST('0.0000000001'", "< CAST('0.0000000001'", "= CAST('0.123456789'"),
-            *("= CAST('1234567890123456'", "> CAST('1234567890123456'"),
-        )
+        for condition in ("= CAST('0.0000000001'", "> CAST('1234567890123456'")
     ],
     "instant": [f"{name} TIMESTAMP '2026-02-03 04:05:06.000001Z'" for name in ("=", ">")],
 }

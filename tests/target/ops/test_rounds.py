@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -32,6 +33,7 @@ from target_spark_lake.ops.run import Schedule
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 SECONDS = 120
+POLL_SECONDS = 0.01
 ROUNDS = 20
 ROUND = re.compile(r"\d\d:\d\d:\d\d round (\d+): (.*); took .*, the next at \d\d:\d\d:\d\d\n")
 
@@ -114,33 +116,6 @@ def in_lake(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_rounds_load_new_rows_in_one_jvm(folder: Path) -> None:
-    """Each round prints one line and no STATE; SIGTERM ends the loop and its JVM."""
-    with loop(folder, "--every", "1s") as running:
-        number, said = running.next_round()
-        assert (number, said.startswith("100 records in 1 stream(s)")) == (1, True)
-        (java,) = running.children("java")
-        insert(folder, 100, 150)
-        while len(in_lake(folder)) < 150:
-            number, _ = running.next_round()
-        assert running.children("java") == [java]
-        assert in_lake(folder) == list(range(150))
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(SECONDS) == 128 + signal.SIGTERM
-        assert running.process.stdout is not None
-        assert running.process.stdout.read() == ""
-        assert running.others == []
-    assert not Path(f"/proc/{java}").exists()
-    # A single run continues where the rounds ended.
-    insert(folder, 150, 160)
-    done = subprocess.run(
-        [SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert in_lake(folder) == list(range(160))
-
-
-@pytest.mark.slow
 def test_round_leaves_no_database_session(tmp_path: Path, postgresql: PostgreSQL) -> None:
     """The JVM stays, but its database connections are closed."""
     shop = postgresql.new_database()
@@ -173,7 +148,7 @@ def killed_in_a_round(running: Loop) -> bool:
         while not (
             (taps := running.children("bin/tap-spark-jdbc")) and (javas := running.children("java"))
         ):
-            pass
+            time.sleep(POLL_SECONDS)
         with suppress(ProcessLookupError):
             os.kill(taps[0], signal.SIGKILL)
         if "exit code" in running.next_round()[1]:
@@ -182,11 +157,20 @@ def killed_in_a_round(running: Loop) -> bool:
 
 
 @pytest.mark.slow
-def test_failing_round_does_not_stop_later_rounds(folder: Path) -> None:
-    """Its error is shown as usual and its JVM is stopped."""
+def test_rounds_share_one_jvm_and_outlive_failures(folder: Path) -> None:
+    """Each round prints one line and no STATE; SIGTERM ends the loop and its JVM.
+
+    The error of a failed round is shown as usual, and its JVM is stopped.
+    """
     with loop(folder, "--every", "1s") as running:
-        running.next_round()
+        number, said = running.next_round()
+        assert (number, said.startswith("100 records in 1 stream(s)")) == (1, True)
         (java,) = running.children("java")
+        insert(folder, 100, 150)
+        while len(in_lake(folder)) < 150:
+            number, _ = running.next_round()
+        assert running.children("java") == [java]
+        assert running.others == []
         (folder / "shop.db").rename(folder / "away.db")
         while "exit code" not in running.next_round()[1]:
             pass
@@ -196,14 +180,20 @@ def test_failing_round_does_not_stop_later_rounds(folder: Path) -> None:
         )
         assert not Path(f"/proc/{java}").exists()
         (folder / "away.db").rename(folder / "shop.db")
-        insert(folder, 100, 110)
-        while len(in_lake(folder)) < 110:
+        insert(folder, 150, 160)
+        while len(in_lake(folder)) < 160:
             running.next_round()
         # A tap that is killed leaves its JVM to the process that keeps it, which ends it.
         assert killed_in_a_round(running)
         while "exit code" in running.next_round()[1]:
             pass
-    assert in_lake(folder) == list(range(110))
+        (java,) = running.children("java")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(SECONDS) == 128 + signal.SIGTERM
+        assert running.process.stdout is not None
+        assert running.process.stdout.read() == ""
+    assert not Path(f"/proc/{java}").exists()
+    assert in_lake(folder) == list(range(160))
 
 
 def test_jvm_is_ended_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:

