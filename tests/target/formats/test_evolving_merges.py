@@ -4,11 +4,13 @@ together.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
+from singer_spark.errors import StorageError
 from target.loading import JSON, Lake, record, schema
 from target.plain_readers import seen_by_all
 
@@ -159,17 +161,35 @@ def test_append_only_becomes_merged_as_schema_evolves(lake: Lake, seen) -> None:
     assert [each["id"] for each in history] == [2, 4]
 
 
+def damage(lake: Lake, column: int) -> tuple[Path, int, bytes]:
+    """Overwrite a column's pages in the table's first file, whose footer stays whole.
+
+    Returns the file, where the pages begin, and what they were.
+    """
+    file, *_ = sorted((lake.folder / "raw/s").iterdir())
+    chunk = pyarrow.parquet.read_metadata(file).row_group(0).column(column)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = file.read_bytes()
+    whole = data[start : start + chunk.total_compressed_size]
+    file.write_bytes(data[:start] + b"\xff" * len(whole) + data[start + len(whole) :])
+    return file, start, whole
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_damaged_table_file_is_named(lake: Lake, column: int) -> None:
+    """A merge that must read damaged pages changes nothing."""
+    lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(10)))
+    file, *_ = damage(lake, column)
+    with pytest.raises(StorageError, match=rf"RUN-054 .*{file.name}"):
+        lake.load(items("upsert", id=INT, a=TEXT), row(id=5, a="y"))
+    assert list((lake.folder / "raw/s").iterdir()) == [file]
+
+
 def test_new_column_is_added_to_unchanged_files(lake: Lake) -> None:
     """What is not decoded need not be readable: only the footer is."""
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(10)))
     lake.load(items("upsert", id=INT, a=TEXT), *(row(id=n, a="x") for n in range(100, 110)))
-    damaged, *_ = sorted((lake.folder / "raw/s").iterdir())
-    column = pyarrow.parquet.read_metadata(damaged).row_group(0).column(1)
-    start = column.dictionary_page_offset or column.data_page_offset
-    data = bytearray(damaged.read_bytes())
-    whole = bytes(data[start : start + column.total_compressed_size])
-    data[start : start + len(whole)] = b"\xff" * len(whole)
-    damaged.write_bytes(data)
+    _, start, whole = damage(lake, column=1)
     lake.load(items("upsert", id=INT, a=TEXT, b=INT), row(id=105, b=1))
     mended = 0
     for path in (lake.folder / "raw/s").iterdir():

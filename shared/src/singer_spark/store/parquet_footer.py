@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,18 +55,24 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
     Raises:
         StorageError: it can't be read, or what is read of it is damaged.
     """
-    with storage.open(path) as file:
-        try:
-            yield file
-        except OSError as error:
-            # Arrow's errors about a file's content have no number; those of reading have one.
-            if type(error) is not OSError or error.errno is not None:
-                raise
-            raise StorageError(
-                RunCode.PARQUET_DAMAGED,
-                f"{storage.url}/{path} can't be read as Parquet: {error}; run again, and if it "
-                "stays, restore the file",
-            ) from error
+    with storage.open(path) as file, damage_named(path):
+        yield file
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Turn Arrow's complaint about a file's content into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        # One without a number: errors of reading have one, or a class of their own.
+        if type(error) is not OSError or error.errno is not None:
+            raise
+        cause = " ".join(str(error).split())
+        raise StorageError(
+            RunCode.PARQUET_DAMAGED,
+            f"{path} can't be read as Parquet: {cause}; run again, and if it stays, restore it",
+        ) from error
 
 
 def download(storage: Storage, path: str, target: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.core.messages import DELETED_AT
-from singer_spark.store.parquet_footer import open_parquet
+from singer_spark.store.parquet_footer import damage_named, open_parquet
 from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
 from target_spark_lake.layout import table_folders
 from target_spark_lake.table.arrow_columns import fitted
@@ -281,8 +281,9 @@ class NumberedGroup:
 
     def _batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         if names:
-            for rows in batches(self._file.parquet, self.number, names):
-                yield rows.select(names)
+            with damage_named(self._file.numbered.path):
+                for rows in batches(self._file.parquet, self.number, names):
+                    yield rows.select(names)
             return
         # If a file has none of the columns, only its number of rows counts.
         for start in range(0, self.rows, BATCH_ROWS):
