@@ -87,7 +87,7 @@ def holding(folder: Path, text: bytes) -> list[Path]:
 
 
 def _executors(cluster: Cluster, name: str) -> list[int]:
-    (application,) = (each["id"] for each in cluster.status()["activeapps"] if each["name"] == name)
+    (application,) = (each["id"] for each in cluster.report()["activeapps"] if each["name"] == name)
     return list(_processes(EXECUTOR, application))
 
 

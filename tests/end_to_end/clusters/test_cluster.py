@@ -96,7 +96,7 @@ def most_cores(cluster: Cluster) -> Iterator[dict[str, int]]:
 
     def look() -> None:
         while not over.wait(0.2):
-            reported = cluster.status()
+            reported = cluster.report()
             given = {
                 each["host"]: each["coresused"] for each in reported["workers"] if each["coresused"]
             }
@@ -196,8 +196,8 @@ def test_pipe_runs_on_cluster_via_shared_storage(
     assert pipe.staged() == []
     programs = {"tap-spark-jdbc", "target-spark-lake"}
     # Each on both hosts: what one executor has for the other passes from host to host.
-    assert most.keys() == programs | {each["host"] for each in cluster.status()["workers"]}
-    assert all(0 < most[name] <= 2 < cluster.status()["cores"] for name in programs), most
+    assert most.keys() == programs | {each["host"] for each in cluster.report()["workers"]}
+    assert all(0 < most[name] <= 2 < cluster.report()["cores"] for name in programs), most
     state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3000
     assert (
@@ -374,4 +374,4 @@ def test_mariadb_load_survives_worker_death(
             first = pipe.run().succeeded()
     assert "Done! 5000 records in 2 stream(s)" in first.target_errors
     assert (differing(database, pipe), pipe.staged()) == ([], [])
-    assert cluster.status()["aliveworkers"] == 1
+    assert cluster.report()["aliveworkers"] == 1

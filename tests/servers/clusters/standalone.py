@@ -68,7 +68,7 @@ class Cluster:
     apart: bool
     here: str = LOOPBACK
 
-    def status(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the master reports about workers and applications."""
         with urllib.request.urlopen(self.status, timeout=10) as answer:
             reported: dict[str, Any] = json.load(answer)
@@ -192,7 +192,7 @@ def _wait(cluster: Cluster, folder: Path, workers: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            if cluster.status()["aliveworkers"] == workers:
+            if cluster.report()["aliveworkers"] == workers:
                 return
         except OSError:
             pass
