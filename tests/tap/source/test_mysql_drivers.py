@@ -194,7 +194,11 @@ def test_mysql_driver_streams_rows(database: MySQLDatabase, tmp_path: Path) -> N
         slice_rows=1_000_000,
         **OWN,
     )
-    config["spark"] = {"conf": {"spark.driver.memory": "64m"}}
+    heap = {
+        "spark.driver.memory": "64m",
+        "spark.driver.extraJavaOptions": "-Xms64m -XX:NewSize=16m",
+    }
+    config["spark"] = {"conf": heap}
     config["jdbc_url"] = (
         f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
     )
