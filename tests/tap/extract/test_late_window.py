@@ -187,12 +187,12 @@ def test_run_dying_in_window_loses_nothing(database, pipe, kind) -> None:
     first = lake.run()
     lake.save(first.final)
     late = (
-        f"insert into t (id, v{{}}) select seq, 'late'{{}} from {counted(20, 4)} where seq = 4 "
+        f"insert into t (id, v{{}}) select seq, 'late'{{}} from {counted(16, 4)} where seq = 4 "
         "or seq > 9"
     )
     run(database, late.format("", "") if kind == "numbers" else late.format(", k", f", {moment}"))
     whole = lake.run()
-    assert whole.ids(f"{database.name}-t") == Counter([4, *range(10, 21)])
+    assert whole.ids(f"{database.name}-t") == Counter([4, *range(10, 17)])
     for _, dead in whole.deaths():
         lake.save(first.final)
         lake.die(dead)
@@ -211,16 +211,14 @@ def test_zero_lag_reads_nothing_below_bookmark(database, pipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "kind", "seed"),
-    [(server, kind, seed) for seed, server in enumerate(("mariadb", "mysql")) for kind in KINDS],
-    indirect=["server"],
+    ("server", "kind"), [("mariadb", "numbers"), ("mysql", "moments")], indirect=["server"]
 )
-def test_random_writers_and_deaths(database, spark, tmp_path, kind, seed) -> None:
+def test_random_writers_and_deaths(database, spark, tmp_path, kind) -> None:
     """Every version that was unchanged at a run came once (a slice of
     `tests/soak/late_commits.py`).
     """
     del spark
-    Soak.of(database, tmp_path / "lake", kind, seed).blow(40)
+    Soak.of(database, tmp_path / "lake", kind, KINDS.index(kind)).blow(40)
 
 
 def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:

@@ -118,7 +118,7 @@ def test_keys_equal_under_collation_are_sent_once(database: MariaDatabase, pipe)
     first = lake.run()
     assert first.ids(stream) == Counter([1, 2, 3])
     lake.save(first.final)
-    for number, tie in enumerate(["Abc ", "aBc", "abC"], start=4):
+    for number, tie in enumerate(["Abc ", "aBc"], start=4):
         # A row with the lowest or the highest id: the server may show either of the ties first.
         run(database, f"insert into t values ({number if number % 2 else -number}, '{tie}')")
         run(database, "delete from t where id = 3")
