@@ -48,7 +48,9 @@ def arrivals(lake, database, runs: int = 1) -> Counter[tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["numbers", "moments"])
+@pytest.mark.parametrize(
+    ("server", "kind"), [("mariadb", "numbers"), ("mysql", "moments")], indirect=["server"]
+)
 def test_late_row_arrives_once(database, pipe, kind) -> None:
     """A row committed below the bookmark, after it moved, comes with the next run, and none comes
     twice.
