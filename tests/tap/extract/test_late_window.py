@@ -156,6 +156,7 @@ def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:
     assert not arrivals(lake, database)
 
 
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
 def test_thousands_of_rows_are_known_one_by_one(database, pipe) -> None:
     rows = 5 * MAX_BOUNDARY_HASHES
     run(
@@ -204,6 +205,7 @@ def test_run_dying_in_window_loses_nothing(database, pipe, kind) -> None:
         assert not lake.run().rows
 
 
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_zero_lag_reads_nothing_below_bookmark(database, pipe) -> None:
     run(database, NUMBERED, "insert into t (id, v) values (1, 'old'), (3, 'old')")
     lake = pipe("t:id:integer", safety_lag_rows=0)
@@ -223,6 +225,7 @@ def test_random_writers_and_deaths(database, spark, tmp_path, kind) -> None:
     Soak.of(database, tmp_path / "lake", kind, KINDS.index(kind)).blow(40)
 
 
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
 def test_bookmark_without_a_window_sends_it_once_more(database, pipe) -> None:
     """A bookmark of 0.1.0, or of a run without a window: its rows come again, and the SCHEMA says
     from which key on.
