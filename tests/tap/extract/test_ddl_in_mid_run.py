@@ -124,13 +124,11 @@ def batches(folder: Path) -> dict[str, Any]:
     [
         (False, "jdbc", {**INCREMENTAL, "slice_rows": 2000}),
         (False, "arrow", {}),
-        (True, "arrow", INCREMENTAL),
         (True, "arrow", {}),
     ],
     ids=[
         "incremental records by jdbc",
         "records of a full table",
-        "incremental batches",
         "batches of a full table",
     ],
 )

@@ -79,7 +79,7 @@ def test_source_changes_before_resume_lose_nothing(postgres_pipe):
     whole = pipe.run()
 
     # Slices of one stream alike: another test dies at every STATE.
-    for number, before in whole.deaths(one_of=3):
+    for number, before in whole.deaths(one_of=4):
         database.execute("drop table a_whole, b_indexed, c_unindexed, d_keyless;" + SCRIPT)
         pipe.forget()
         pipe.die(before)
@@ -128,7 +128,7 @@ def test_delta_resumes_after_rows_at_bookmark(postgres_pipe, new):
     nulls = [n for n, key in enumerate(INDEXED_KEYS) if key is None]
     assert whole.ids(B) == Counter([*nulls, *(row[0] for row in [*ties, *new])])
     assert whole.extents == {B: "delta"}
-    every_death_is_continued(pipe, whole, one_of=2)
+    every_death_is_continued(pipe, whole, one_of=3)
 
 
 @pytest.mark.parametrize("index", ["create index t_k on t (k);", ""])
@@ -144,7 +144,7 @@ def test_bucket_boundary_spans_dead_and_resumed_run(sqlite_pipe, index):
     whole = pipe.run()
     assert whole.ids("t") == Counter(range(count))
 
-    every_death_is_continued(pipe, whole, one_of=2)
+    every_death_is_continued(pipe, whole, one_of=3)
 
     database.executescript(
         "update t set v = 'changed' where id = 5; insert into t values (9999, 7, 'tie')"
@@ -176,7 +176,7 @@ def test_window_of_a_dead_run_is_read_again(postgres_pipe):
     )
     second = pipe.run()
 
-    for number, before in second.deaths(one_of=2):
+    for number, before in second.deaths(one_of=3):
         database.execute("delete from b_indexed where id = 999")
         database.execute("insert into b_indexed values (999, 51, 'committed late')")
         assert before.ids(B) + pipe.resumed(before).ids(B) == second.ids(B) + Counter([999]), number

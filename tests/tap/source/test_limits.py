@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCRIPT = "".join(
     f"create table t{n} (id int primary key, note text);"
-    f"insert into t{n} select i, repeat('x', 100) from generate_series(1, 4000) i;"
+    f"insert into t{n} select i, repeat('x', 100) from generate_series(1, 2000) i;"
     for n in range(5)
 )
 
@@ -43,7 +43,7 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 500), ("jdbc", 5, 2000)])
+@pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 250), ("jdbc", 5, 1000)])
 def test_run_respects_connection_limit(
     postgresql: Any, tmp_path: Path, reader: str, most: int, slice_rows: int
 ) -> None:

@@ -180,8 +180,8 @@ def test_mariadb_databases_are_schemas(
 def test_mariadb_tables_are_described_in_three_queries(
     spark: SparkSession, database: MariaDatabase
 ) -> None:
-    """A hundred MariaDB tables are described in three queries."""
-    tables = 100
+    """Thirty MariaDB tables are described in three queries."""
+    tables = 30
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
     with database.connect() as connection, connection.cursor() as cursor:
         for number in range(tables):
@@ -197,7 +197,7 @@ def test_mariadb_tables_are_described_in_three_queries(
     assert len(found) == tables
     assert all(len(table.columns) == 21 for table in found)
     assert len(asked) == 3
-    assert sum(map(len, asked)) < 500
+    assert sum(map(len, asked)) < 150
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tap.source.mariadb_pipes import counted, literal, run
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def test_keys_equal_under_collation_are_sent_once(database: MariaDatabase, pipe)
     first = lake.run()
     assert first.ids(stream) == Counter([1, 2, 3])
     lake.save(first.final)
-    for number, tie in enumerate(["Abc ", "aBc", "abC"], start=4):
+    for number, tie in enumerate(["Abc ", "aBc"], start=4):
         # A row with the lowest or the highest id: the server may show either of the ties first.
         run(database, f"insert into t values ({number if number % 2 else -number}, '{tie}')")
         run(database, "delete from t where id = 3")
@@ -128,6 +130,7 @@ def test_keys_equal_under_collation_are_sent_once(database: MariaDatabase, pipe)
     assert lake.run().ids(stream) == Counter()
 
 
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
 def test_first_load_by_secondary_key_is_resumable(pipe: Any, database: MariaDatabase) -> None:
     """A first load by a secondary key is sliced along the primary key and can be resumed."""
     with database.connect() as connection, connection.cursor() as cursor:
@@ -151,6 +154,7 @@ def test_first_load_by_secondary_key_is_resumable(pipe: Any, database: MariaData
     assert lake.run().ids(stream) == Counter([5, 35])
 
 
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_budgeted_first_load_is_cut_by_key(pipe: Any, database: MariaDatabase) -> None:
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("create table t (id int primary key, at int, key (at))")

@@ -176,13 +176,13 @@ def test_other_drivers_return_same_rows(database: MySQLDatabase) -> None:
 
 
 def test_mysql_driver_streams_rows(database: MySQLDatabase, tmp_path: Path) -> None:
-    """260 MB of rows in one slice pass through a heap of 256 MB."""
+    """80 MB of rows in one slice pass through a heap of 64 MB."""
     run(
         database,
-        "set session cte_max_recursion_depth = 65000",
+        "set session cte_max_recursion_depth = 20000",
         "create table t (id int, note varchar(4000) character set ascii)",
         "insert into t with recursive s as (select 1 id union all select id + 1 from s where id < "
-        "65000) select id, repeat(char(65 + id % 26 using ascii), 4000) from s",
+        "20000) select id, repeat(char(65 + id % 26 using ascii), 4000) from s",
     )
     cached_jars(OWN["driver_package"])
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": str(tmp_path)}}
@@ -194,7 +194,11 @@ def test_mysql_driver_streams_rows(database: MySQLDatabase, tmp_path: Path) -> N
         slice_rows=1_000_000,
         **OWN,
     )
-    config["spark"] = {"conf": {"spark.driver.memory": "256m"}}
+    heap = {
+        "spark.driver.memory": "64m",
+        "spark.driver.extraJavaOptions": "-Xms64m -XX:NewSize=16m",
+    }
+    config["spark"] = {"conf": heap}
     config["jdbc_url"] = (
         f"jdbc:mysql://{database.host}:{database.port}/{database.name}?sslMode=REQUIRED"
     )
@@ -204,4 +208,4 @@ def test_mysql_driver_streams_rows(database: MySQLDatabase, tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = [pq.read_metadata(each).num_rows for each in tmp_path.rglob("*.parquet")]
-    assert sum(files) == 65_000
+    assert sum(files) == 20_000

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SERVERS = ["postgresql", "mariadb", "mysql"]
 SLOW = {
-    "postgresql": "select count(*) from (select pg_sleep(3)) s",
-    **dict.fromkeys(["mariadb", "mysql"], "select 1 + sleep(3)"),
+    "postgresql": "select count(*) from (select pg_sleep(1.5)) s",
+    **dict.fromkeys(["mariadb", "mysql"], "select 1 + sleep(1.5)"),
 }
 HASTE = {
     "postgresql": {"loginTimeout": "1", "socketTimeout": "1"},

@@ -18,7 +18,8 @@ def move(it, change):
 
 
 @pytest.mark.parametrize(
-    ("name", "news"), [*[(name, True) for name in MOVES], ("another timeline", False)]
+    ("name", "news"),
+    [("another system", True), ("another timeline", False), ("an earlier state", True)],
 )
 def test_first_run_on_new_server_resends_table(source, caplog, name, news):
     """Even without changes, rows committed around the move arrive, as do later late rows."""
@@ -61,13 +62,13 @@ def test_first_run_on_new_server_resends_table(source, caplog, name, news):
     assert caplog.text.count("this is another server than the last run's (") == 1
 
 
-@pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_window_is_resent_on_another_server(source, caplog, change):
+@pytest.mark.parametrize("name", ["another timeline", "an earlier state"])
+def test_window_is_resent_on_another_server(source, caplog, name):
     """On another server the window is sent again, and possible gaps below it are reported."""
     it = source(late_rows="window", late_window=4)
     it.database.execute(ROWS)
     it.ids()
-    move(it, change)
+    move(it, MOVES[name])
     it.database.execute(
         "insert into t values (-1, 8, 'around the move'), (-2, 2, 'around it, and too old')"
     )
@@ -84,19 +85,19 @@ def test_window_is_resent_on_another_server(source, caplog, change):
     assert it.ids() == []
 
 
-@pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
-def test_stream_without_window_reports_possible_gaps(source, caplog, change):
+@pytest.mark.parametrize("name", ["another system", "another timeline"])
+def test_stream_without_window_reports_possible_gaps(source, caplog, name):
     """On another server a stream without a window reports what may be missing."""
     it = source(late_rows="open")
     it.database.execute(ROWS)
     long = it.transaction()
     it.ids()
-    move(it, change)
+    move(it, MOVES[name])
     long.rollback()
     it.database.execute("insert into t values (-1, 5, 'around the move')")
 
     # A failover continues the numbers of transactions, so what has a later one is found.
-    assert it.ids() == ([-1] if "timeline" in change else [])
+    assert it.ids() == ([-1] if name == "another timeline" else [])
 
     for words in (
         "stream public-t",

@@ -233,7 +233,7 @@ def test_numbers_of_any_scale_are_one_key(tmp_path, postgresql, spark, indexed) 
         assert first.ids("public-t") == Counter([1, 2, 3, 4, 5, 6])
         assert first.final["bookmarks"]["public-t"]["replication_key_value"] == "1.5"
         pipe.save(first.final)
-        for number, scaled in enumerate(("1.5000", "1.5", "1.50000"), 7):
+        for number, scaled in enumerate(("1.5", "1.50000"), 7):
             connection.execute(f"insert into t values ({number}, {scaled})")
             news = pipe.run()
             assert news.ids("public-t") == Counter([number])
