@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -238,47 +237,3 @@ def big_shop(folder: Path, database: Database, rows: int) -> Pipe:
         folder / "run",
         {**login, "incremental_tables": ["public.orders:id:integer"], "slice_rows": 5000},
     )
-
-
-def test_tap_killed_mid_stream_publishes_nothing(postgresql: PostgreSQL, tmp_path: Path) -> None:
-    """A tap killed after its first line leaves no rows, and the next run loads all of them."""
-    rows = 10_000
-    pipe = big_shop(tmp_path, postgresql.new_database(), rows)
-    outcome = run_and_kill_the_tap(pipe, 1, lambda tap: tap.send_signal(signal.SIGKILL))
-    assert outcome.target_code != 0
-    assert outcome.states == []
-    assert not pipe.state_path.exists()
-    assert not list(pipe.bucket.glob("raw/**/*.parquet"))
-    pipe.run().succeeded()
-    assert pipe.rows("public-orders", "count(*), count(distinct id)") == [(rows, rows)]
-    assert not list(pipe.bucket.glob(".dataspoc/staging/**/*.parquet"))
-
-
-def run_and_kill_the_tap(pipe: Pipe, lines_before: int, kill: Callable[[Any], None]) -> Outcome:
-    """Passes this many lines of the tap on, then kills it and lets the target see the end of its
-    input.
-    """
-    with (pipe.folder / "tap.err").open("wb") as errors:
-        tap = subprocess.Popen(
-            pipe.tap_command("--state", str(pipe.state_path)),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd=pipe.folder,
-        )
-    target = subprocess.Popen(
-        pipe.target_command(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=pipe.folder,
-    )
-    assert tap.stdout is not None
-    assert target.stdin is not None
-    for _ in range(lines_before):
-        target.stdin.write(tap.stdout.readline())
-    kill(tap)
-    tap.stdout.close()
-    tap.wait(timeout=TIMEOUT_SECONDS)
-    output, target_errors = target.communicate(timeout=TIMEOUT_SECONDS)
-    states = [json.loads(line) for line in output.splitlines()]
-    return Outcome(tap.returncode, target.returncode, "", target_errors.decode(), states)

@@ -83,7 +83,11 @@ def test_tap_password(
         connection.execute(LOCKED)
         connection.execute("select pg_advisory_lock(1)")
         tap = marked.start(Pipe(tmp_path, config).tap_command())
-        until(lambda: connection.execute(WAITING, [database.name]).fetchone(), "a task that reads", tap)
+        until(
+            lambda: connection.execute(WAITING, [database.name]).fetchone(),
+            "a task that reads",
+            tap,
+        )
         assert finds() is found
         connection.execute("select pg_advisory_unlock(1)")
         _, errors = tap.communicate(timeout=SECONDS)
