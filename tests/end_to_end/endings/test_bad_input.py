@@ -15,10 +15,11 @@ import psycopg
 import pytest
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Outcome, Pipe
-from servers.postgresql import Database, PostgreSQL
+from servers.postgresql import PostgreSQL
 from singer_spark.errors import SingerSparkError
 from singer_spark.state.source import open_state_source
 from tap.in_process import tap_of
+from tap.opened import login
 from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.target import TargetSparkLake
 
@@ -52,7 +53,14 @@ def first_run(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) 
     """A pipe from PostgreSQL whose rows up to 100 were loaded from elsewhere, with new rows
     waiting.
     """
-    pipe = big_shop(tmp_path_factory.mktemp("shop"), postgresql.new_database(), 200)
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("create table orders (id int primary key, note text)")
+        connection.execute(
+            "insert into orders select n, 'note ' || n from generate_series(1, 200) n"
+        )
+    specs = ["public.orders:id:integer"]
+    pipe = Pipe(tmp_path_factory.mktemp("shop"), login(database, incremental_tables=specs))
     schema = {"properties": {"id": {"type": "integer"}, "note": {"type": ["string", "null"]}}}
     bookmark = {"replication_key": "id", "replication_key_value": 100}
     good = feed(
@@ -220,16 +228,3 @@ def test_unwritable_bucket_is_named(tmp_path: Path) -> None:
     assert outcome.target_code != 0
     assert_one_clear_line(outcome.target_errors, "target-spark-lake", str(tmp_path / "file"))
     assert "storage_options" not in outcome.target_errors
-
-
-def big_shop(folder: Path, database: Database, rows: int) -> Pipe:
-    with psycopg.connect(database.dsn) as connection:
-        connection.execute("create table orders (id int primary key, note text)")
-        connection.execute(
-            "insert into orders select n, repeat('x', 200) from generate_series(1, %s) n", (rows,)
-        )
-    login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    return Pipe(
-        folder / "run",
-        {**login, "incremental_tables": ["public.orders:id:integer"], "slice_rows": 5000},
-    )
