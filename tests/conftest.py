@@ -94,7 +94,8 @@ LONG_FILES = (
     "test_binlog_kills.py",
     "test_other_accounts.py",
     "test_iceberg_faults.py",
-    "test_delta_faults.py",
+    "test_pages.py",
+    "test_signals.py",
 )
 
 

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from compat.foreign import program
+from tap.in_process import run_tap
 from target.loading import Lake
 
 BIN = Path(sys.executable).parent
@@ -201,13 +202,11 @@ def test_log_changes_into_foreign_targets(postgresql, tmp_path) -> None:
         "tables": ["public.orders"],
     }
     facts |= {"stream_options": {"*": {"replication_method": "LOG_BASED"}}, "log_slot": made.name}
-    tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
     saved = tmp_path / "state.json"
 
     def sync() -> None:
-        sent = subprocess.run(
-            [*tap, "--state", str(saved)], capture_output=True, timeout=SECONDS, check=True
-        ).stdout
+        state = json.loads(saved.read_bytes()) if saved.exists() else None
+        sent = run_tap(facts, state).succeeded().output
         for target in loading:
             done = subprocess.run(
                 target, input=sent, capture_output=True, timeout=SECONDS, check=False

@@ -1,9 +1,9 @@
 """What another account of the machine gets from Spark's block managers on the loopback: `python
 stolen_blocks.py TEXT`.
 
-It asks every port that listens from now on for the blocks of broadcasts, in Spark's own protocol
-and without a secret, until one holds the text. Prints `ready`, `asked` once a port has been asked,
-and `found` with the port; runs until it is ended.
+For each line of its input it asks every port that was opened since its start for the blocks of
+broadcasts, in Spark's own protocol and without a secret, until one holds the text. Prints `ready`,
+`asked` with each port that it asks, `found` with the port, and `over`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import socket
 import struct
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -96,12 +95,12 @@ def main(wanted: bytes) -> None:
     # Servers of other tests would keep it from those that matter.
     others = set(listening())
     print("ready", flush=True)
-    while True:
+    for _ in sys.stdin:
         for port in set(listening()) - others:
             if holds(port, wanted):
                 print("found", port, flush=True)
-                return
-        time.sleep(0.05)
+                break
+        print("over", flush=True)
 
 
 if __name__ == "__main__":

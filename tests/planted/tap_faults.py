@@ -27,7 +27,7 @@ TAP_FAULTS = (
         STREAM_SQL,
         'return f"({inside} OR {name} IS NULL)" if each.nulls else inside',
         "return inside",
-        ("tests/tap/send/test_slices_and_state.py", "-k", "without_key"),
+        ("tests/tap/send/test_slices_and_state.py", "-k", "null_keys"),
     ),
     Fault(
         "a change in a large group at the bookmark is skipped",

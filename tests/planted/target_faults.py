@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planted.fault import Fault
 
-ANY_CALL = ("tests/faults/storage/test_storage_faults.py", "-k", "any_storage_call_loses")
+ANY_CALL = ("tests/faults/storage/test_storage_faults.py", "-k", "any_storage_fault_loses")
 PIPELINE_RUN = (
     "tests/target/commit/test_pipeline_run.py",
     "tests/target/commit/test_table_claims.py",
@@ -149,7 +149,7 @@ TARGET_FAULTS = (
         CHECKPOINT,
         "        if not found.fits(saved, last):\n            return None\n",
         "",
-        ("tests/target/load/resuming/test_refused_checkpoints.py", "-k", "is_void"),
+        ("tests/target/load/resuming/test_refused_checkpoints.py", "-k", "invalidates_checkpoint"),
     ),
     Fault(
         "a checkpoint whose files are gone is taken",

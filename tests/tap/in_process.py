@@ -35,6 +35,16 @@ class Sent:
         return Counter(each["record"][column] for each in records)
 
     @property
+    def start(self) -> str:
+        """What the run started from."""
+        return str(self.messages[0]["start"])
+
+    @property
+    def records(self) -> int:
+        """How many it sent one by one."""
+        return sum(each["type"] == "RECORD" for each in self.messages)
+
+    @property
     def final(self) -> JSON:
         last = self.messages[-1]
         assert last["final"] is True, self.error

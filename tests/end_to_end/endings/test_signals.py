@@ -54,8 +54,8 @@ def records(size: int) -> bytes:
 
 
 GOOD = schema(PLAIN) + records(1000) + line("STATE", value={"at": 1})
-# More than the target keeps before it begins to stage; and where files have a megabyte.
-FIRST_BATCH, FIRST_SMALL_BATCH = 40_000_000, 5_000_000
+# More than the target keeps before it begins to stage, where files have a megabyte.
+FIRST_BATCH = 5_000_000
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marke
     with psycopg.connect(database.dsn) as connection:
         connection.execute("create table numbers as select generate_series(1, 3000) as n")
         connection.execute(
-            "create view slow as select n, repeat('x', 20000) v, pg_sleep(0.01)::text p from "
+            "create view slow as select n, repeat('x', 20000) v, pg_sleep(0.003)::text p from "
             "numbers"
         )
     with relayed(database.host, database.port) as wire:
@@ -187,7 +187,7 @@ def test_sigterm_on_silent_connections_of_mariadb(
     with database.connect() as connection, connection.cursor() as cursor:
         texts = ", ".join(f"cast(repeat('x', 250) as char(250)) v{each}" for each in range(8))
         cursor.execute(
-            f"create view slow as select seq n, {texts}, sleep(0.01) p from seq_1_to_3000"
+            f"create view slow as select seq n, {texts}, sleep(0.005) p from seq_1_to_3000"
         )
     with relayed(database.host, database.port) as wire:
         login = {
@@ -199,7 +199,7 @@ def test_sigterm_on_silent_connections_of_mariadb(
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{database.name}"
         pipe.tap = {"jdbc_url": url, "schemas": [database.name], **login, **LOCAL}
         tap = marked.start(pipe.tap_command())
-        until(lambda: wire.bytes > 500_000, "rows", tap)
+        until(lambda: wire.bytes > 300_000, "rows", tap)
         assert bool(children(marked)) == (reader == "arrow")
         wire.silence()
         assert "what was sent is not a complete run" in stop(tap, signal.SIGTERM, TAP)
@@ -269,7 +269,7 @@ def test_signal_during_staging_publishes_nothing(
     pipe: Pipe, marked: Marked, number: signal.Signals, staging: str
 ) -> None:
     """Batches are staged by Arrow, or by Spark in the middle of a job."""
-    pipe.target["staging"] = staging
+    pipe.target |= {"staging": staging, "target_file_mb": 1}
     target = marked.start(pipe.target_command())
     assert target.stdin is not None
     target.stdin.write(schema(PLAIN) + records(FIRST_BATCH))
@@ -308,7 +308,7 @@ def test_kill_9_of_both_programs_leaves_no_jvm(pipe: Pipe, marked: Marked) -> No
     tap = marked.start(pipe.tap_command())
     target = marked.start(pipe.target_command())
     assert target.stdin is not None
-    target.stdin.write(schema(PLAIN) + records(FIRST_SMALL_BATCH))
+    target.stdin.write(schema(PLAIN) + records(FIRST_BATCH))
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     until(lambda: staged(pipe), "a staged file", target)

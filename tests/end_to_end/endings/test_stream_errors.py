@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
-from end_to_end.pipe import Pipe
 from singer_spark.errors import ProtocolError, SkippedStreamsError
 from singer_spark.state.source import open_state_source
 from tap.in_process import Sent, send, tap_of
@@ -190,35 +188,3 @@ def test_skipped_stream_drops_rows_of_a_dead_run(
     shop.mend()
     shop.sync().succeeded()
     assert shop.table("appended") == shop.source("appended")
-
-
-def test_forbidden_table_in_a_pipe_exits_3(postgresql: Any, tmp_path: Path) -> None:
-    """In a real pipe, a forbidden table is named and the tap exits with code 3."""
-    database = postgresql.new_database()
-    with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute(
-            f"""
-            create table open (id int primary key); insert into open select generate_series(1, 100);
-            create table secret (id int primary key); insert into secret values (1);
-            create role r_{database.name} login password 'reader-password'; grant select on open to
-              r_{database.name};
-            """
-        )
-    login = {
-        "jdbc_url": database.jdbc_url,
-        "user": f"r_{database.name}",
-        "password": "reader-password",
-    }
-    pipe = Pipe(tmp_path, {**login, "on_stream_error": "skip"})
-
-    run = pipe.run()
-
-    assert (run.tap_code, run.target_code) == (3, 0), run.tap_errors + run.target_errors
-    last = run.tap_errors.strip().splitlines()[-1]
-    assert last.startswith("tap-spark-jdbc: TAP-041 1 of 2 streams")
-    assert "stream public-secret: " in last
-    assert "run GRANT SELECT ON public.secret TO r_" in last
-    assert "stream public-secret: the tap could not read it" in run.target_errors
-    assert "Done! 100 records in 1 stream(s)" in run.target_errors
-    assert pipe.rows("public-open", "count(*)") == [(100,)]
-    assert not (pipe.bucket / "raw/public-secret").exists()

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from end_to_end.here import run_here
 from end_to_end.pipe import Pipe
 from servers.webhook import Webhook, listening
 from singer_spark.state.handover import failure_path, leave_failure, take_failure
@@ -68,6 +69,7 @@ def test_spark_lake_run_reports_tap_error(pipe: Pipe, hook: Webhook) -> None:
     assert "tap.json" in newest(pipe)["error"]
 
 
+@pytest.mark.usefixtures("spark")
 def test_piped_tap_leaves_its_error_beside_its_state(pipe: Pipe, hook: Webhook) -> None:
     """The report has it whole; the receiver of a notification sees no value of a record.
 
@@ -84,7 +86,7 @@ def test_piped_tap_leaves_its_error_beside_its_state(pipe: Pipe, hook: Webhook) 
 
     with closing(sqlite3.connect(pipe.folder.parent / "shop.db")) as database, database:
         database.execute("update b set v = 1")
-    pipe.run().succeeded()
+    run_here(pipe)
     assert newest(pipe)["error"] is None
     assert "planted" not in json.dumps(hook.notices)
 

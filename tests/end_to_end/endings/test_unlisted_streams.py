@@ -8,7 +8,7 @@ import json
 import re
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,9 +18,6 @@ from singer_spark.state.source import open_state_source
 from tap.in_process import Sent, send, tap_of
 from tap_spark_jdbc.extract.run_state import OpeningState
 from target.loading import Lake
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLES = """

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from end_to_end.here import load_here, run_here
 from end_to_end.meltano_project import (
     BIN,
     PIPELINE,
@@ -29,7 +30,10 @@ from end_to_end.meltano_project import (
 )
 from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
+from singer_spark.errors import ProtocolError
 from singer_spark.store.storage import Storage
+from tap.in_process import send, tap_of
+from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
@@ -75,24 +79,19 @@ def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_pat
         {**shop.tap, "slice_rows": 100},
         {"bucket": str(shared), "pipeline": PIPELINE},
     )
-    from_target = ("--state-from", pipe.target_command()[-1])
     here.run("install")
     assert not list(tmp_path.rglob("*.parquet"))
 
     # A pipe dies on the way; Meltano on this machine finds no state, and continues after what was
     # sent.
-    sent = subprocess.run(
-        pipe.tap_command(*from_target), capture_output=True, check=True
-    ).stdout.splitlines(True)
+    sent = send(tap_of(pipe.tap, OpeningState({}, "first"))).succeeded().output.splitlines(True)
     last = next(
         n
         for n, line in enumerate(sent)
         if b"STATE" in line and b"".join(sent[:n]).count(b"RECORD") > 200
     )
-    dead = subprocess.run(
-        pipe.target_command(), input=b"".join(sent[: last + 1]), capture_output=True, check=False
-    )
-    assert b"the tap died" in dead.stderr
+    with pytest.raises(ProtocolError, match="the tap died"):
+        load_here(pipe, b"".join(sent[: last + 1]))
     said = here.run("schedule", "run", "shop-daily")
     assert "continuing run" in said
     assert not re.search("Warning|METRIC|Skipping parse", said)
@@ -103,7 +102,7 @@ def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_pat
 
     # The next rows come by a pipe; all of them again by the other machine.
     shop.do(TRADE)
-    pipe.run(*from_target, with_state=False).succeeded()
+    run_here(pipe)
     assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [
         (344, 343, 343)
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from end_to_end.here import run_here
 from end_to_end.meltano_project import (
     PIPELINE,
     PLUGINS,
@@ -50,7 +51,7 @@ def test_pipe_and_suffixed_run_share_a_database_state(
     lake = Project(tmp_path)
     rows = "select count(*), count(distinct id), max(id), count(amount) from orders"
 
-    pipe.run("--state-from", pipe.target_command()[-1], with_state=False).succeeded()
+    run_here(pipe)
     assert lake.query(rows, "shared") == [(340, 340, 340, 340)]
     shop.do(TRADE)
     said = here.run(

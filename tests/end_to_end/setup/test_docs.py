@@ -7,6 +7,7 @@ import re
 import runpy
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,22 +49,27 @@ def test_error_tables_are_generated_from_code() -> None:
 @pytest.mark.parametrize("family", [RunCode, TapCode, LakeCode])
 def test_each_error_code_is_raised_and_documented(family: type[ErrorCode]) -> None:
     """Each code is raised, documented exactly once, and prefixed by its family."""
-    made = {
-        each.attr
-        for source in SOURCES
-        for path in (ROOT / source).rglob("*.py")
-        for each in used(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(each, ast.Attribute)
-        and isinstance(each.value, ast.Name)
-        and each.value.id == family.__name__
+    assert {code.name for code in family} == {
+        name for owner, name in attributes_used() if owner == family.__name__
     }
-    assert {code.name for code in family} == made
     written = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     assert [each.number for each in family if written.count(f"| `{each.number}` |") != 1] == []
     prefix = family.__name__.removesuffix("Code").upper()
     assert [
         each.number for each in family if not re.fullmatch(rf"{prefix}-\d{{3}}", each.number)
     ] == []
+
+
+@cache
+def attributes_used() -> set[tuple[str, str]]:
+    """The attributes of names in all sources, as `("RunCode", "LOCKED")`."""
+    return {
+        (each.value.id, each.attr)
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.py")
+        for each in used(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+    }
 
 
 def used(node: ast.AST) -> Iterator[ast.AST]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +14,49 @@ import psycopg
 import pytest
 
 from end_to_end import stolen_blocks
-from end_to_end.marked import Marked
+from end_to_end.marked import SECONDS, Marked, until
 from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
+from singer_spark.store.storage import Storage
 
-ROWS = 200_000
+# More bytes than the target keeps before it begins to stage.
+ROWS = 20_000
 # Blocks that can be searched for a text.
 PLAIN = {"spark.broadcast.compress": "false"}
 OPEN = {**PLAIN, "spark.authenticate": "false"}
-# A row in 20 ms, so that there is time to ask.
-SLOW = """
-create table numbers as select generate_series(1, 400) as n;
-create view slow as select n, pg_sleep(0.02)::text as nothing from numbers
+# Its row comes when the lock is released; the tap itself waits for locks for a short time only.
+LOCKED = """
+create function released() returns text language plpgsql as $$ begin
+  while not pg_try_advisory_xact_lock_shared(1) loop perform pg_sleep(0.05); end loop;
+  return '';
+end $$;
+create view locked as select released() as nothing
 """
+WAITING = "select pid from pg_stat_activity where wait_event = 'PgSleep' and datname = %s"
 
 
-def steals(wanted: str, program: Callable[[], None]) -> bool:
-    """Whether another account finds the text while the program runs."""
+@contextmanager
+def thief_of(wanted: str) -> Iterator[Callable[[], bool]]:
+    """Another account: the call says whether it finds the text in what programs offer now."""
     command = [sys.executable, stolen_blocks.__file__, wanted]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        given, said = process.stdin, process.stdout
+        assert said.readline() == "ready\n"
+
+        def finds() -> bool:
+            print("look", file=given, flush=True)
+            lines = list(iter(said.readline, "over\n"))
+            assert any(line.startswith("asked") for line in lines)
+            return any(line.startswith("found") for line in lines)
+
         try:
-            program()
+            yield finds
         finally:
             process.kill()
-        lines = process.stdout.read().splitlines()
-    assert any(line.startswith("asked") for line in lines)
-    return any(line.startswith("found") for line in lines)
 
 
 @pytest.mark.usefixtures("with_pandas")
@@ -55,21 +70,28 @@ def test_tap_password(
     properties.
     """
     database = postgresql.new_database()
-    with psycopg.connect(database.dsn) as connection:
-        connection.execute(SLOW)
     config: dict[str, Any] = {
         "jdbc_url": database.jdbc_url,
         "user": database.user,
         "password": database.password,
     }
-    config |= {"tables": ["slow"], "engine": "spark", "spark": {"conf": conf}}
-    pipe = Pipe(tmp_path, config)
-
-    def tap() -> None:
-        code, _, errors = marked.run(pipe.tap_command())
-        assert code == 0, errors
-
-    assert steals(database.password, tap) is found
+    config |= {"tables": ["locked"], "engine": "spark", "spark": {"conf": conf}}
+    with (
+        psycopg.connect(database.dsn, autocommit=True) as connection,
+        thief_of(database.password) as finds,
+    ):
+        connection.execute(LOCKED)
+        connection.execute("select pg_advisory_lock(1)")
+        tap = marked.start(Pipe(tmp_path, config).tap_command())
+        until(
+            lambda: connection.execute(WAITING, [database.name]).fetchone(),
+            "a task that reads",
+            tap,
+        )
+        assert finds() is found
+        connection.execute("select pg_advisory_unlock(1)")
+        _, errors = tap.communicate(timeout=SECONDS)
+    assert tap.returncode == 0, errors.decode()
 
 
 @pytest.mark.usefixtures("with_pandas")
@@ -84,6 +106,7 @@ def test_target_key(s3: S3, marked: Marked, tmp_path: Path) -> None:
         "bucket": s3.new_bucket(),
         "storage_options": options,
         "staging": "spark",
+        "target_file_mb": 1,
         "spark": {"conf": PLAIN},
     }
     properties = {"id": {"type": "integer"}, "text": {"type": "string"}}
@@ -98,9 +121,13 @@ def test_target_key(s3: S3, marked: Marked, tmp_path: Path) -> None:
         for n in range(ROWS)
     )
     lines = "".join(json.dumps(each) + "\n" for each in (schema, *records))
-
-    def target() -> None:
-        code, _, errors = marked.run(Pipe(tmp_path, {}, config).target_command(), lines.encode())
-        assert code == 0, errors
-
-    assert not steals(options["secret"], target)
+    storage = Storage(config["bucket"], options)
+    with thief_of(options["secret"]) as finds:
+        target = marked.start(Pipe(tmp_path, {}, config).target_command())
+        assert target.stdin is not None
+        target.stdin.write(lines.encode())
+        target.stdin.flush()
+        until(lambda: storage.list(".dataspoc/staging"), "a staged file", target)
+        assert not finds()
+        _, errors = target.communicate(timeout=SECONDS)
+    assert target.returncode == 0, errors.decode()

@@ -18,7 +18,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from end_to_end.pipe import BIN, TIMEOUT_SECONDS, Pipe
+from end_to_end.pipe import Pipe
 from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.postgresql import PostgreSQL
@@ -30,6 +30,7 @@ from tap.in_process import send, tap_of
 from tap.opened import login
 from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops.spark_lake import command
 from target_spark_lake.target import TargetSparkLake
 
 if TYPE_CHECKING:
@@ -109,20 +110,13 @@ def test_pipeline_works_on_each_store(
         # The target is killed while its commit is published: the answer to the first copy of a file
         # never comes.
         killed_in_its_commit(pipe, store, proxy, lake, by_this_process(pipe, bucket))
-        recovered = subprocess.run(
-            [str(BIN / "spark-lake"), "recover", "--config", str(pipe.folder / "target.json")],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-        assert recovered.returncode == 0, recovered.stderr
+        assert command(["recover", "--config", str(pipe.folder / "target.json")]) == 0
         assert rows(lake) == expected()
         source.execute("insert into orders values (52, 'newer', 53)")
         source.execute("update orders set note = 'changed', changed = 52 where id = 7")
         pipe.target["load_method"] = "upsert"
         load(by_this_process(pipe, bucket))
-        seen += recovered.stderr + caplog.text
+        seen += caplog.text
     assert (
         json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"]
         == 53

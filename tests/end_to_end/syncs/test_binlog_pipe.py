@@ -12,6 +12,7 @@ import duckdb
 import pymysql
 import pytest
 
+from end_to_end.here import run_here
 from end_to_end.pipe import Pipe
 from servers.mariadb import MariaDB
 from tap.in_process import tap_of
@@ -109,7 +110,7 @@ def test_lake_follows_binlog(
     with connection:
         pipe.tap_command(), pipe.target_command()  # writes the configs
         assert "the server's log ends at binlog.0" in log_findings()[0]
-        pipe.run().succeeded()
+        run_here(pipe)
         assert in_lake(pipe, stream) == in_source(connection)
         change(connection)
         tap = tap_of(pipe.tap, OpeningState(pipe.state, "saved"))
@@ -118,7 +119,7 @@ def test_lake_follows_binlog(
         tap.database.close()
         (status,) = answer("status")
         assert status["streams"][stream]["log_bytes_to_read"] > 1000
-        pipe.run().succeeded()
+        run_here(pipe)
         assert in_lake(pipe, stream) == in_source(connection)
         assert any("continues at binlog.0" in each for each in log_findings())
         compared = answer("verify")["streams"][stream]

@@ -110,19 +110,20 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 def test_pipe_of_each_engine(source: Source, tmp_path: Path, engine: str) -> None:
     """First load, increment and merge bring the source's rows, and both programs say what does the
     work.
+
+    A merge by Spark begins with rows that it did not write.
     """
     table = source.stream.replace("-", ".")
     tap = {**source.tap, "incremental_tables": [f"{table}:seen:timestamp!upsert"], "engine": engine}
-    pipe = Pipe(tmp_path / "pipe", tap, {"engine": engine})
+    pipe = Pipe(tmp_path / "pipe", tap, {"engine": "local"})
     says = f"engine {engine}: the setting engine"
     source.put(ROWS)
     first = pipe.run().succeeded()
     assert first.tap_errors.count(says) == 1
     assert pipe.rows(source.stream, COLUMNS, "id") == ROWS
     source.put(CHANGED)
+    pipe.target["engine"] = engine
     second = pipe.run().succeeded()
     assert second.target_errors.count(says) == 1
     expected = {each[0]: each for each in [*ROWS, *CHANGED]}
     assert pipe.rows(source.stream, COLUMNS, "id") == sorted(expected.values())
-    if engine == "local":
-        assert "Done! 0 records" in pipe.run().succeeded().target_errors

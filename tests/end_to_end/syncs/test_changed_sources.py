@@ -1,9 +1,7 @@
-"""`spark-lake run` after a change of the source or the config, before any row of it comes."""
+"""A run after a change of the source or the config, before any row of it comes."""
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from end_to_end.here import run_here
+from end_to_end.pipe import Pipe
 from servers.webhook import Webhook, listening
-from target.loading import Lake
+from singer_spark.errors import SingerSparkError
+from tap.opened import login
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 
@@ -25,27 +26,27 @@ def hook() -> Iterator[Webhook]:
         yield hook
 
 
-def run(folder: Path, **target: Any) -> tuple[int, str]:
-    settings = {"bucket": "./lake", "pipeline": "shop", "load_method": "upsert", **target}
-    (folder / "target.json").write_text(json.dumps(settings))
+def run(pipe: Pipe) -> tuple[int, str]:
+    """`spark-lake run` as a program."""
+    pipe.tap_command(), pipe.target_command()  # writes the configs
     done = subprocess.run(
-        [SPARK_LAKE, "run"], cwd=folder, capture_output=True, text=True, check=False
+        [SPARK_LAKE, "run"], cwd=pipe.folder, capture_output=True, text=True, check=False
     )
     return done.returncode, done.stderr
 
 
 def test_schema_changes_are_reported_before_any_row(
-    postgresql: Any, tmp_path: Path, hook: Webhook
+    postgresql: Any, tmp_path: Path, hook: Webhook, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says so, and `notify` with `schema`; `lag` reports that there was no success for too
     long, and not old rows.
+
+    What goes well before and after is run in this process.
     """
-    notify = {"notify": [{"url": hook.url, "on": ["schema", "lag"]}], "max_lag_minutes": 60}
     database = postgresql.new_database()
-    config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    config["incremental_tables"] = ["public.t:k:timestamp"]
-    (tmp_path / "tap.json").write_text(json.dumps(config))
-    lake = Lake(tmp_path / "lake")
+    config = login(database, incremental_tables=["public.t:k:timestamp"])
+    notify = {"notify": [{"url": hook.url, "on": ["schema", "lag"]}], "max_lag_minutes": 60}
+    pipe = Pipe(tmp_path, config, {"load_method": "upsert", **notify})
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
             "create table t (a int primary key, b int not null, k timestamp not null, w int)"
@@ -53,17 +54,18 @@ def test_schema_changes_are_reported_before_any_row(
         connection.execute(
             "insert into t values (1, 1, now() at time zone 'utc' - interval '3 days', 1)"
         )
-        assert run(tmp_path, **notify)[0] == 0
+        run_here(pipe)
         assert hook.notices == []
-        (tmp_path / "tap.json").write_text(json.dumps({**config, "password": "wrong"}))
-        assert run(tmp_path, **{**notify, "max_lag_minutes": 0.03})[0] == 1
+        pipe.tap, target = {**config, "password": "wrong"}, pipe.target
+        pipe.target = {**target, "max_lag_minutes": 0.0001}
+        assert run(pipe)[0] == 1
         assert [(each["outcome"], each["lags"]) for each in hook.notices] == [("lag", {})]
-        (tmp_path / "tap.json").write_text(json.dumps(config))
+        pipe.tap, pipe.target = config, target
 
         connection.execute(
             "alter table t drop column w, drop constraint t_pkey, add primary key (a, b)"
         )
-        code, errors = run(tmp_path, **notify)
+        code, errors = run(pipe)
         assert code == 0, errors
         assert (
             "stream public-t: column w is gone from the source, or not selected; rows from before "
@@ -79,13 +81,14 @@ def test_schema_changes_are_reported_before_any_row(
             "the merge key changes from (a) to (a, b)",
         ]
 
-        code, errors = run(tmp_path, path="other")
-        assert code == 1
-        assert re.search(r"target-spark-lake: LAKE-\d{3} stream public-t: ", errors)
+        pipe.target = {**target, "path": "other"}
+        with pytest.raises(SingerSparkError, match=r"^LAKE-\d{3} stream public-t: "):
+            run_here(pipe)
+        pipe.target = target
 
         connection.execute(
             "insert into t values (1, 2, now() at time zone 'utc' - interval '1 minute')"
         )
-        code, errors = run(tmp_path, **notify)
-        assert (code, "is gone" in errors, len(hook.notices)) == (0, False, 2), errors
-    assert lake.rows("public-t", "a, b, w") == [(1, 1, 1), (1, 2, None)]
+        run_here(pipe)
+        assert ("is gone" in caplog.text, len(hook.notices)) == (False, 2)
+    assert pipe.rows("public-t", "a, b, w") == [(1, 1, 1), (1, 2, None)]

@@ -8,18 +8,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import psycopg
 import pytest
 
+from end_to_end.here import run_here
+from end_to_end.pipe import Pipe
 from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
 from target_spark_lake.ops.spark_lake import command
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 BIN = Path(sys.executable).parent
 SECONDS = 240
@@ -53,13 +52,12 @@ def in_source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
 
 
 def test_lake_follows_log_until_log_is_dropped(
-    spark: SparkSession,
     postgresql: PostgreSQL,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Runs are separate processes; the commands between them run in this process."""
+    """The first run is `spark-lake run`; what follows is done in this process."""
     monkeypatch.chdir(tmp_path)
 
     def answer(*words: str, exit_code: int = 0, says: str = "") -> Any:
@@ -84,18 +82,17 @@ def test_lake_follows_log_until_log_is_dropped(
             "pipeline": pipeline,
             "spark": {"master": "local[2]"},
         }
-        (tmp_path / "tap.json").write_text(json.dumps(tap))
-        (tmp_path / "target.json").write_text(json.dumps(target))
+        pipe = Pipe(tmp_path, tap, target)
+        pipe.tap_command(), pipe.target_command()  # writes the configs
         sync(tmp_path)
         assert living(tmp_path) == in_source(connection)
 
         connection.execute("update orders set note = 'new', amount = amount + 1 where id % 3 = 0")
         connection.execute("delete from orders where id > 150")
         connection.execute("insert into orders values (500, 'more', null, -1, now())")
-        sync(tmp_path)
+        run_here(pipe)
         assert living(tmp_path) == in_source(connection)
-        state = tmp_path / f"lake/.dataspoc/state/{pipeline}/state.json"
-        bookmark = json.loads(state.read_text())["bookmarks"]["public-orders"]
+        bookmark = pipe.state["bookmarks"]["public-orders"]
         assert (bookmark["replication_method"], bookmark["slot"]) == (
             "LOG_BASED",
             f"spark_tap_{pipeline}",
@@ -119,5 +116,5 @@ def test_lake_follows_log_until_log_is_dropped(
         }
         left = "select slot_name from pg_replication_slots where slot_name = %s"
         assert not connection.execute(left, (f"spark_tap_{pipeline}",)).fetchall()
-        assert json.loads(state.read_text())["bookmarks"] == {}
+        assert pipe.state["bookmarks"] == {}
         assert living(tmp_path) == in_source(connection)
