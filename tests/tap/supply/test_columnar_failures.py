@@ -206,7 +206,7 @@ def test_slow_columnar_statement_names_remedy(shop: Any, tmp_path: Path) -> None
         "$$ begin perform case when id = 40 then pg_sleep(5) end; return id; end $$; "
         "create view held as select slow(id) as id from t"
     )
-    connection.execute(f"alter database {database.name} set statement_timeout = 1500")
+    connection.execute(f"alter database {database.name} set statement_timeout = 1000")
     reported = run(database, tmp_path, tables=["held"]).failed()
     assert "canceling statement due to statement timeout" in reported
     assert "give the statement more time" in reported
