@@ -23,7 +23,7 @@ TABLE = (
 )
 MANY = """
     create table t (id integer primary key, v text);
-    insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000)
+    insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)
       select i, printf('%0100d', i) from n;
 """
 
