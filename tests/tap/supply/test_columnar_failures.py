@@ -110,14 +110,12 @@ def test_killed_worker_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("place", "error", "says"),
     [
-        (
-            PermissionError(errno.EACCES, "Access Denied"),
-            "TAP-032 stream public-t: ",
-        ),
-        (OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
+        ("tasks", PermissionError(errno.EACCES, "Access Denied"), "TAP-032 stream public-t: "),
+        ("here", OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
     ],
+    indirect=["place"],
 )
 def test_unwritable_batch_location_is_one_line_error(
     shop: Any,
