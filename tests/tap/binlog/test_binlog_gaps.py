@@ -248,7 +248,8 @@ def test_failover_by_gtid(own: MariaDB, tmp_path: Path) -> None:
             until_same(cursor, follower, mysql=mysql)
             database = pipe.config["schemas"][0]
             there: Any = replica.database(database)
-            moved = Pipe(pipe.folder, {**pipe.config, "jdbc_url": there.jdbc_url})
+            account = {"jdbc_url": there.jdbc_url, "password": there.password}
+            moved = Pipe(pipe.folder, {**pipe.config, **account})
             moved.saved = pipe.saved
             follower.execute("stop replica")
             follower.execute(f"insert into {database}.t values (5, 5)")
