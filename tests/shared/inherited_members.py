@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import sys
 import textwrap
+from functools import cache
 
 from singer_spark.core.lean_imports import import_singer_sdk
 
@@ -32,6 +33,7 @@ def parsed(kind: type) -> ast.AST:
         return ast.Module([], [])
 
 
+@cache
 def members(kind: type) -> set[str]:
     """Those of the class itself: also those that it only sets."""
     assigned = {
@@ -44,6 +46,7 @@ def members(kind: type) -> set[str]:
     return {*vars(kind), *getattr(kind, "__annotations__", {}), *assigned}
 
 
+@cache
 def used(kind: type) -> set[str]:
     names: set[str] = set()
     for each in ast.walk(parsed(kind)):

@@ -162,7 +162,8 @@ def _members(tree: ast.AST) -> Iterator[str]:
             if (
                 isinstance(each, ast.Attribute)
                 and isinstance(each.ctx, ast.Store)
-                and ast.unparse(each.value) == "self"
+                and isinstance(each.value, ast.Name)
+                and each.value.id == "self"
             ):
                 yield each.attr
 

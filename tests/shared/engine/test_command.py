@@ -296,6 +296,7 @@ def test_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     started from it. An archive that is there already is kept.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     monkeypatch.delenv(class_archive.VARIABLE, raising=False)
     kept = make_archive(find_java_home(), SESSION)
     rows, session = class_archive.build()

@@ -26,13 +26,18 @@ from servers.proxy import (
     running,
 )
 from servers.s3 import S3
-from shared.store.patience import never_again, short_of_patience
+from shared.store.patience import never_again, short_of_patience, without_pauses
 from shared.store.watched_store import WRITES, Store, bytes_on_the_wire
 from singer_spark.errors import StorageError
 from singer_spark.store import google_bucket, obstore_bucket
 from singer_spark.store.bucket import PIECE_BYTES
 from singer_spark.store.parquet_footer import rows_of
 from singer_spark.store.storage import Storage
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pauses(monkeypatch)
 
 
 def test_large_file_moves_unread_and_is_seekable(
@@ -180,9 +185,6 @@ def test_busy_store_is_asked_for_minutes(
     """A store that refuses many requests in a row, more than a client asks again by itself, loses
     nothing.
     """
-    for module in (google_bucket, obstore_bucket):
-        monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(obstore_bucket, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(obstore_bucket, "RETRIES", 1)
     monkeypatch.setattr(google_bucket, "TRIES", 2)
     storage = opened()
@@ -222,12 +224,22 @@ def test_row_count_reads_only_parquet_footer(
 
 
 @pytest.mark.parametrize("store", ["s3", "google"], indirect=True)  # Azure's pages are of 5,000
-def test_long_listings_and_removals_are_complete(store: Store, bucket: str) -> None:
+def test_long_listings_and_removals_are_complete(
+    store: Store, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Listings of more than one page are complete, and so is their removal."""
     from concurrent.futures import ThreadPoolExecutor
 
+    ask = google_bucket.GoogleBucket._ask
+
+    def by_tens(self: Any, method: str, url: str, query: dict[str, str], **given: Any) -> Any:
+        pages = {"maxResults": "10"} if url.endswith("/o") else {}
+        return ask(self, method, url, query | pages, **given)
+
+    monkeypatch.setattr(google_bucket.GoogleBucket, "_ask", by_tens)
     storage = Storage(bucket, store.storage_options)
-    paths = [f"t/{number:05d}" for number in range(1_103)]
+    # A page of S3 is of 1,000.
+    paths = [f"t/{number:05d}" for number in range(1_103 if isinstance(store, S3) else 23)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda path: storage.replace(path, b"1"), paths))
     storage.replace("tt", b"1")

@@ -20,11 +20,17 @@ from cryptography.x509.oid import NameOID
 from servers.postgresql import free_port
 from servers.proxy import CLOCK_IS_OFF, running
 from servers.s3 import S3
+from shared.store.patience import without_pauses
 from singer_spark.errors import StorageError
 from singer_spark.store import local_files
 from singer_spark.store.storage import Storage
 
 LOGIN = {"key": "a", "secret": "b"}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_pauses(monkeypatch)
 
 
 def reported(endpoint: str) -> str:

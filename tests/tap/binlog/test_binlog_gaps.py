@@ -22,6 +22,7 @@ from singer_spark.errors import StateError
 from tap.binlog.piped import committed, piped, refused, run_script, setting
 from tap.binlog.test_binlog_runs import bookmark, changes
 from tap.dying import Pipe
+from tap_spark_jdbc.binlog import binlog_server
 from tap_spark_jdbc.binlog.binlog_server import BinlogServer
 from tap_spark_jdbc.binlog.dump import refusal
 
@@ -184,7 +185,7 @@ def test_reset_log_is_refused(own: MariaDB, tmp_path: Path) -> None:
         committed(pipe)
         cursor.execute("insert into t values (3, 3)")
         committed(pipe)
-        cursor.execute("reset binary logs and gtids" if isinstance(own, MySQL) else "reset master")
+        cursor.execute(reset_log(own))
         for n in range(100):
             cursor.execute(f"insert into t values ({10 + n}, 1)")
         line = refused(pipe)
@@ -222,34 +223,33 @@ def test_table_without_key_needs_append_only(own: MariaDB, tmp_path: Path) -> No
         assert not changes(committed(pipe))
 
 
-@pytest.mark.parametrize("name", ["mariadb", "mysql"])
-def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
+def test_failover_by_gtid(own: MariaDB, tmp_path: Path) -> None:
     """A replica continues where its source was, though its log has other places."""
-    request.getfixturevalue(name)
-    kind, module = (MySQL, "servers.mysql") if name == "mysql" else (MariaDB, "servers.mariadb")
+    mysql = isinstance(own, MySQL)
     options = [
-        "--set",
-        "server-id=2",
-        "--set",
-        "log-replica-updates=1" if name == "mysql" else "log-slave-updates=1",
+        "--set=server-id=2",
+        "--set=log-replica-updates=1" if mysql else "--set=log-slave-updates=1",
+        *(WITH_GTIDS if mysql else ()),
     ]
-    options += WITH_GTIDS if name == "mysql" else []
-    with started(module) as facts, started(module, *options) as others:
-        source, replica = kind(**facts), kind(**others)
+    with own.database("mysql").connect() as connection, connection.cursor() as cursor:
+        cursor.execute(reset_log(own))  # the replica has nothing of the other tests
+    with started("servers.mysql" if mysql else "servers.mariadb", *options) as facts:
+        replica = type(own)(**facts)
         with (
-            piped(source, tmp_path, TABLE) as (pipe, cursor),
+            piped(own, tmp_path, TABLE) as (pipe, cursor),
             replica.database("mysql").connect() as connection,
             connection.cursor() as follower,
         ):
-            follow(follower, facts, mysql=name == "mysql")
+            follow(follower, own)
             committed(pipe)
             cursor.execute("insert into t values (3, 3)")
             assert [each["id"] for each in changes(committed(pipe))] == [3]
             cursor.execute("insert into t values (4, 4)")
-            until_same(cursor, follower, mysql=name == "mysql")
+            until_same(cursor, follower, mysql=mysql)
             database = pipe.config["schemas"][0]
             there: Any = replica.database(database)
-            moved = Pipe(pipe.folder, {**pipe.config, "jdbc_url": there.jdbc_url})
+            account = {"jdbc_url": there.jdbc_url, "password": there.password}
+            moved = Pipe(pipe.folder, {**pipe.config, **account})
             moved.saved = pipe.saved
             follower.execute("stop replica")
             follower.execute(f"insert into {database}.t values (5, 5)")
@@ -265,20 +265,23 @@ def test_failover_by_gtid(request: pytest.FixtureRequest, tmp_path: Path, name: 
             assert "does not have all transactions" in refused(pipe)
 
 
-def follow(follower: pymysql.cursors.Cursor, facts: dict[str, Any], *, mysql: bool) -> None:
+def reset_log(server: MariaDB) -> str:
+    return "reset binary logs and gtids" if isinstance(server, MySQL) else "reset master"
+
+
+def follow(follower: pymysql.cursors.Cursor, source: MariaDB) -> None:
     """Let a server follow another one by GTID."""
-    place = f"'{facts['host']}'"
-    if mysql:
+    if isinstance(source, MySQL):
         follower.execute(
-            f"change replication source to source_host = {place}, source_port = {facts['port']}, "
-            f"source_user = '{facts['user']}', source_password = '{facts['password']}', source_ssl "
-            "= 1, source_auto_position = 1"
+            f"change replication source to source_host = '{source.host}', source_port = "
+            f"{source.port}, source_user = '{source.user}', source_password = "
+            f"'{source.password}', source_ssl = 1, source_auto_position = 1"
         )
     else:
         follower.execute(
-            f"change master to master_host = {place}, master_port = {facts['port']}, master_user = "
-            f"'{facts['user']}', "
-            f"master_password = '{facts['password']}', master_use_gtid = slave_pos, master_ssl = 0"
+            f"change master to master_host = '{source.host}', master_port = {source.port}, "
+            f"master_user = '{source.user}', master_password = '{source.password}', "
+            "master_use_gtid = slave_pos, master_ssl = 0"
         )
     follower.execute("start replica")
 
@@ -402,6 +405,7 @@ def test_constantly_busy_server_loses_no_change(
         )
         keeping = {"*": {"replication_method": "LOG_BASED", "load_method": "append-dedup"}}
         with monkeypatch.context() as patched:
+            patched.setattr(binlog_server, "_QUIET_ATTEMPTS", 3)
             patched.setattr(BinlogServer, "executed", property(executed))
             other = Pipe(pipe.folder, {**pipe.config, "stream_options": keeping})
             assert re.match("TAP-060 .*GRANT LOCK TABLES", refused(other))
@@ -441,10 +445,13 @@ def waits(cursor: pymysql.cursors.Cursor) -> bool:
     return cursor.fetchall()[0][1] != "0"
 
 
-def test_start_position_needs_lock_without_gtids(with_gtids: MySQL, tmp_path: Path) -> None:
+def test_start_position_needs_lock_without_gtids(
+    with_gtids: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where commits wait for a replica and have no identifiers, a lock is needed to know where
     reading begins.
     """
+    monkeypatch.setattr(binlog_server, "_SETTLED_SECONDS", 0.1)
     modes = ("ON", "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")
     with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
         read_without_lock(pipe, cursor)

@@ -270,7 +270,7 @@ def test_first_load_by_spark_beside_writers(server: MariaDB, tmp_path: Path) -> 
     the source.
     """
     with piped(
-        server, tmp_path, TABLES, tables=list(KEYS), engine="spark", slice_rows=5, n_jobs=2
+        server, tmp_path, TABLES, tables=list(KEYS), engine="spark", slice_rows=15, n_jobs=2
     ) as (pipe, cursor):
         writers = Writers(server.database(pipe.config["schemas"][0]).connect, random.Random(7))
         writers.write(40)

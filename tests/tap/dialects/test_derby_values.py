@@ -12,9 +12,9 @@ from tap.opened import connected, discovered, read
 from tap_spark_jdbc.dialects import overridden
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Iterable
 
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from pyspark.sql import SparkSession
 
 VALUES: dict[str, list[tuple[str, Any]]] = {
     "boolean": [("true", True)],
@@ -38,16 +38,30 @@ VALUES: dict[str, list[tuple[str, Any]]] = {
         ("'2025-03-30 02:30:00.123456'", dt.datetime(2025, 3, 30, 2, 30, 0, 123456)),
     ],
 }
+TEXTS = {
+    "integer": ["2147483647"],
+    "bigint": ["-9223372036854775808"],
+    "decimal(31,5)": ["9" * 26 + ".99999"],
+    "double": ["0.1", "1.7976931348623157E308"],
+    "clob": ["it's"],
+    "date": ["0001-01-01", "1500-02-28", "9999-12-31"],
+}
+# The last one has NULL in each column.
+ROWS = 1 + max(map(len, VALUES.values()))
 
 
 @pytest.fixture(scope="module")
 def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database with a table for each type, with columns ID and V, and a NULL at its end."""
+    """A database with a table of all types, a column for each, and tables with columns ID and V."""
     url = f"jdbc:derby:{tmp_path_factory.mktemp('derby') / 'source'}"
     with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
-        for native_type, pairs in VALUES.items():
-            fill(connection, native_type, [literal for literal, _ in pairs])
-        fill(connection, "varchar(20) for bit data", ["X'00FF'"])
+        columns = ", ".join(f'"{each}" {each}' for each in VALUES)
+        connection.execute(f'create table "all" (id int primary key, {columns})')
+        literals = [padded([each for each, _ in pairs], "null") for pairs in VALUES.values()]
+        for number, row in enumerate(zip(*literals, strict=True)):
+            connection.execute(f'insert into "all" values ({number}, {", ".join(row)})')
+        connection.execute('create table "bytes" (id int primary key, v varchar(20) for bit data)')
+        connection.execute("insert into \"bytes\" values (0, X'00FF'), (1, null)")
         connection.execute("create table precise (id int primary key, v timestamp)")
         connection.execute("insert into precise values (0, '2025-01-20 15:30:00.123456789')")
         connection.execute("create type price external name 'java.util.Currency' language java")
@@ -65,10 +79,8 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def fill(connection: JdbcConnection, native_type: str, literals: list[str]) -> None:
-    connection.execute(f'create table "{native_type}" (id int primary key, v {native_type})')
-    for number, literal in enumerate([*literals, "null"]):
-        connection.execute(f'insert into "{native_type}" values ({number}, {literal})')
+def padded(values: list[Any], nothing: Any = None) -> list[Any]:
+    return values + [nothing] * (ROWS - len(values))
 
 
 def values_of(spark: SparkSession, url: str, table: str, override: str | None = None) -> list[Any]:
@@ -79,16 +91,26 @@ def values_of(spark: SparkSession, url: str, table: str, override: str | None = 
     return [row[0] for row in read(spark, config, found, column, order="ID")]
 
 
-@pytest.mark.parametrize("native_type", VALUES)
-def test_values_survive(spark: SparkSession, url: str, native_type: str) -> None:
-    assert values_of(spark, url, native_type) == [
-        *(value for _, value in VALUES[native_type]),
-        None,
-    ]
+def all_of(
+    spark: SparkSession, url: str, types: Iterable[str], override: str | None = None
+) -> dict[str, list[Any]]:
+    config = {"jdbc_url": url, "tables": ["all"]}
+    found = discovered(spark, config)["APP-all"]
+    columns = [found.column(each) for each in types]
+    if override is not None:
+        columns = [overridden(each, override) for each in columns]
+    rows = read(spark, config, found, *columns, order="ID")
+    return {each: list(values) for each, *values in zip(types, *rows, strict=True)}
+
+
+def test_values_survive(spark: SparkSession, url: str) -> None:
+    assert all_of(spark, url, VALUES) == {
+        each: padded([value for _, value in pairs]) for each, pairs in VALUES.items()
+    }
 
 
 def test_bytes_survive(spark: SparkSession, url: str) -> None:
-    kept, nothing = values_of(spark, url, "varchar(20) for bit data")
+    kept, nothing = values_of(spark, url, "bytes")
     assert (bytes(kept), nothing) == (b"\x00\xff", None)
 
 
@@ -123,21 +145,10 @@ def test_derby_nanoseconds_are_never_cut(spark: SparkSession, url: str) -> None:
     assert values_of(spark, url, "PRECISE", "text") == ["2025-01-20 15:30:00.123456789"]
 
 
-@pytest.mark.parametrize(
-    ("native_type", "texts"),
-    [
-        ("integer", ["2147483647"]),
-        ("bigint", ["-9223372036854775808"]),
-        ("decimal(31,5)", ["9" * 26 + ".99999"]),
-        ("double", ["0.1", "1.7976931348623157E308"]),
-        ("clob", ["it's"]),
-        ("date", ["0001-01-01", "1500-02-28", "9999-12-31"]),
-    ],
-)
-def test_every_value_reads_as_text(
-    spark: SparkSession, url: str, native_type: str, texts: list[str]
-) -> None:
-    assert values_of(spark, url, native_type, "text") == [*texts, None]
+def test_every_value_reads_as_text(spark: SparkSession, url: str) -> None:
+    assert all_of(spark, url, TEXTS, "text") == {
+        each: padded(texts) for each, texts in TEXTS.items()
+    }
 
 
 def test_long_clob_reads_whole_as_text(spark: SparkSession, url: str) -> None:

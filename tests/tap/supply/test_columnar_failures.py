@@ -110,14 +110,12 @@ def test_killed_worker_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("place", "error", "says"),
     [
-        (
-            PermissionError(errno.EACCES, "Access Denied"),
-            "TAP-032 stream public-t: ",
-        ),
-        (OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
+        ("tasks", PermissionError(errno.EACCES, "Access Denied"), "TAP-032 stream public-t: "),
+        ("here", OSError(errno.ENOSPC, "No space left on device"), "RUN-015 "),
     ],
+    indirect=["place"],
 )
 def test_unwritable_batch_location_is_one_line_error(
     shop: Any,
@@ -206,7 +204,7 @@ def test_slow_columnar_statement_names_remedy(shop: Any, tmp_path: Path) -> None
         "$$ begin perform case when id = 40 then pg_sleep(5) end; return id; end $$; "
         "create view held as select slow(id) as id from t"
     )
-    connection.execute(f"alter database {database.name} set statement_timeout = 1500")
+    connection.execute(f"alter database {database.name} set statement_timeout = 1000")
     reported = run(database, tmp_path, tables=["held"]).failed()
     assert "canceling statement due to statement timeout" in reported
     assert "give the statement more time" in reported

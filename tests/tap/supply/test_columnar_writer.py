@@ -122,8 +122,6 @@ def test_slices_are_even_despite_an_old_estimate(
             "9999-12-31 23:59:59.999999",
             [
                 "infinity",
-                "-infinity",
-                "10000-01-01 00:00:00",
                 "0001-12-31 23:59:59.999999 BC",
             ],
         ),
@@ -137,7 +135,7 @@ def test_slices_are_even_despite_an_old_estimate(
             "date",
             "0001-01-01",
             "9999-12-31",
-            ["infinity", "0001-12-31 BC", "5874897-12-31"],
+            ["0001-12-31 BC", "5874897-12-31"],
         ),
         ("numeric(10,2)", "-99999999.99", "99999999.99", ["NaN"]),
     ],

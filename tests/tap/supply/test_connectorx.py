@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -314,8 +315,6 @@ def test_lost_connection_is_retried(
             opened.shutdown(socket.SHUT_RDWR)
         return opened
 
-    sent = run(shop, incremental_tables=["t:at:timestamp"], slice_rows=20)
-    assert len(records(sent.succeeded())) == 51
     works = columnar_source.ColumnarSource.__init__
 
     def known(self: Any, *given: Any, **named: Any) -> None:
@@ -356,7 +355,6 @@ def test_panicking_slice_is_read_over_jdbc(
 @pytest.mark.parametrize(
     ("native_type", "value"),
     [
-        ("date", "0000-00-00"),
         ("datetime", "0000-00-00"),
         ("date", "2026-02-31"),
         ("datetime", "0000-01-01"),
@@ -391,13 +389,13 @@ def test_late_panic_shows_no_masked_value(shop: MariaDatabase, masks: dict[str, 
 
 def test_unconsumed_rows_are_not_read_ahead(shop: MariaDatabase) -> None:
     """Memory stays flat: the library alone would queue the whole table."""
-    asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_300000", 1000)
+    asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_150000", 1000)
     with connectorx_rows.rows(asked) as batches:
         first = next(batches)
         child = psutil.Process().children()[-1]
         sizes = [child.memory_info().rss for _ in islice(batches, 100)]
-        assert max(sizes) < 300 << 20
-        assert first.num_rows + 100 * 1000 + sum(each.num_rows for each in batches) == 300_000
+        assert max(sizes) < 160 << 20
+        assert first.num_rows + 100 * 1000 + sum(each.num_rows for each in batches) == 150_000
 
 
 ODD = st.text(alphabet=st.sampled_from("a:b?'\"`\\#-/* \n{}%_;"), max_size=12)
@@ -408,7 +406,7 @@ HARD = ["a:b?'\"`#-/*", " \n{}%_;:"]
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(texts=st.lists(ODD, min_size=1, max_size=4), comment=st.sampled_from(COMMENTS))
 @example(HARD, COMMENTS[0])
@@ -459,7 +457,7 @@ def test_signal_ends_run_despite_silent_server(
 
 @contextmanager
 def started_tap(
-    database: MariaDatabase, folder: Path, table: str, *, drained: bool = True
+    database: MariaDatabase, folder: Path, table: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     config = folder / "config.json"
     config.write_text(
@@ -469,50 +467,69 @@ def started_tap(
         [Path(sys.executable).with_name("tap-spark-jdbc"), "--config", config],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as tap:  # fmt: skip
-        if drained:
-            threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
+        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
         yield tap
 
 
-@pytest.mark.parametrize("victim", ["tap", "child"])
-def test_kill_9_leaves_no_process_and_no_half_result(
-    shop: MariaDatabase, tmp_path: Path, victim: str
-) -> None:
+def test_kill_9_leaves_no_process_and_no_half_result(shop: MariaDatabase, tmp_path: Path) -> None:
     """The kernel ends the child with the tap; the library would wait forever for a silent
     server.
     """
-    execute(shop, "create view slow as select seq as id, sleep(0.3) as b from seq_1_to_10")
+    execute(shop, "create view slow as select 1 as id, sleep(600) as b")
     with started_tap(shop, tmp_path, "slow") as tap:
-        found = until(lambda: readers_of(tap), "a reader", tap)
+        (reader,) = until(lambda: readers_of(psutil.Process(tap.pid)), "a reader", tap)
         wait_for_query(shop, "slow")
-        children, (reader,) = psutil.Process(tap.pid).children(recursive=True), found
+        children = psutil.Process(tap.pid).children(recursive=True)
         assert shop.password not in " ".join(reader.cmdline())
-        os.kill(tap.pid if victim == "tap" else reader.pid, signal.SIGKILL)
-        code = tap.wait(timeout=60)
+        tap.kill()
+        assert tap.wait(timeout=60) == -signal.SIGKILL
         assert psutil.wait_procs(children, timeout=60)[1] == []
-        if victim == "tap":
-            assert code == -signal.SIGKILL
-        else:
-            assert tap.stderr is not None
-            errors = tap.stderr.read().decode()
-            assert (code, "sent 10 records" in errors) == (0, True), errors
 
 
-def test_late_process_death_blames_no_value(shop: MariaDatabase, tmp_path: Path) -> None:
+def test_killed_reader_s_slice_is_read_over_jdbc(shop: MariaDatabase) -> None:
+    """A reader that is killed before it sent a row leaves its slice to JDBC."""
+    killed: list[psutil.Process] = []
+    held = "select seq as id, if(is_used_lock('held') is null, 0, sleep(1)) as b"
+    execute(shop, f"create view slow as {held} from seq_1_to_10")
+
+    def kill() -> None:
+        killed.extend(until(lambda: readers_of(psutil.Process()), "a reader"))
+        wait_for_query(shop, "slow")
+        killed[0].kill()
+        cursor.execute("select release_lock('held')")
+
+    with (
+        shop.connect() as holder,
+        holder.cursor() as cursor,
+        ThreadPoolExecutor() as threads,
+    ):
+        cursor.execute("select get_lock('held', 0)")
+        killing = threads.submit(kill)
+        sent = run(shop, tables=["slow"]).succeeded()
+        killing.result()
+    assert sent.values(f"{shop.name}-slow", "id") == Counter(range(1, 11))
+    assert not killed[0].is_running()
+
+
+def test_late_process_death_blames_no_value(
+    shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that dies after rows were sent fails the run and blames no value."""
-    execute(shop, "create view endless as select seq as id, seq * 7 as b from seq_1_to_1000000000")
-    with started_tap(shop, tmp_path, "endless", drained=False) as tap:
-        assert tap.stdout is not None
-        assert tap.stderr is not None
-        while b'"RECORD"' not in tap.stdout.readline():
-            assert tap.poll() is None
-        threading.Thread(target=drain, args=(tap.stdout,), daemon=True).start()
-        (reader,) = readers_of(tap)
-        os.kill(reader.pid, signal.SIGKILL)
-        errors = tap.stderr.read().decode()
-        assert tap.wait(timeout=60) == 1
-    assert "ConnectorX's process ended silently (signal 9); set reader to jdbc" in errors
-    assert "type_overrides" not in errors
+    message, messages = connectorx_rows._Relay._message, list[int]()
+
+    def dies(relay: connectorx_rows._Relay) -> Any:
+        messages.append(1)
+        if len(messages) == 4:  # behind the schema and two batches
+            relay._child.kill()
+        return message(relay)
+
+    monkeypatch.setattr(connectorx_rows._Relay, "_message", dies)
+    execute(shop, "create view lasting as select seq as id, seq * 7 as b from seq_1_to_1000000")
+    sent = run(shop, tables=["lasting"])
+    assert sent.values(f"{shop.name}-lasting", "id")
+    said = sent.failed()
+    assert "ConnectorX's process ended silently (signal 9); set reader to jdbc" in said
+    assert "type_overrides" not in said
 
 
 def test_silent_server_fails_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,10 +579,9 @@ def test_connection_sets_socket_options(shop: MariaDatabase) -> None:
             assert opened.getsockopt(level, option) == value
 
 
-def readers_of(tap: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def readers_of(tap: psutil.Process) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
-        children = psutil.Process(tap.pid).children()
-        return [each for each in children if "connectorx_child" in " ".join(each.cmdline())]
+        return [each for each in tap.children() if "connectorx_child" in " ".join(each.cmdline())]
     return []
 
 

@@ -143,7 +143,6 @@ def test_rows_of_both_readers(
         (("jdbc", "arrow"), 30, True),
         (("arrow", "arrow"), 30, False),
         (("arrow", "jdbc"), MAX_WINDOW_HASHES + 50, True),
-        (("jdbc", "arrow"), MAX_WINDOW_HASHES + 50, False),
     ],
 )
 def test_late_rows(

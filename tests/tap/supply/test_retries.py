@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import pytest
 
 from end_to_end.marked import SECONDS, until
 from servers import postgresql as server
-from servers.postgresql import Database
+from servers.postgresql import Database, PostgreSQL
 from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
 from tap.in_process import run_tap
 from tap.opened import login
@@ -111,27 +111,39 @@ def test_broken_slice_is_read_again_without_repeats(
     assert "trying again in 0.2 s (1 of 6)" in caplog.text
 
 
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
-def test_server_restart_fails_only_current_stream(spark: SparkSession, reader: str) -> None:
-    """A server that restarts during a stream fails only that stream, in one line."""
+@pytest.fixture(scope="module")
+def own() -> Iterator[tuple[Path, PostgreSQL]]:
+    """A server that may crash, and its folder."""
     # Not in a folder of pytest's: the server's account can't enter those.
-    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
         # Tables made right before the crash are there after it.
-        facts = stack.enter_context(server.running(Path(folder), synchronous_commit="on"))
-        database = Database(name="postgres", **facts)
-        connection = psycopg.connect(database.dsn, autocommit=True)
+        with server.running(Path(folder), synchronous_commit="on") as facts:
+            yield Path(folder), PostgreSQL(**facts)
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_server_restart_fails_only_current_stream(
+    spark: SparkSession,
+    own: tuple[Path, PostgreSQL],
+    monkeypatch: pytest.MonkeyPatch,
+    reader: str,
+) -> None:
+    """A server that restarts during a stream fails only that stream, in one line."""
+    folder, crashing = own
+    monkeypatch.setattr(connection_errors, "PAUSES", (0.2,) * 100)
+    database = crashing.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(SCRIPT)
         connection.execute("select pg_advisory_lock(7)")
 
         def crash() -> None:
             # The tap's own connection, for bounds, ends too.
             blocked(connection)
-            server.restart(Path(folder))
+            server.restart(folder)
 
         with meanwhile(crash):
             sent = run_tap({**config_of(database, reader), "on_stream_error": "skip"})
-        connection.close()
-        goes_on = run_tap(config_of(database, reader), sent.final["value"])
+    goes_on = run_tap(config_of(database, reader), sent.final["value"])
 
     # No reader sees the snapshot of the stream again.
     assert isinstance(sent.error, SkippedStreamsError)
@@ -191,7 +203,7 @@ def test_statement_timeout_is_one_line_with_remedy(
     config = login(database, tables=["endless"], reader=reader)
 
     error = run_tap(
-        {**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}
+        {**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=1000"}
     ).failed()
 
     assert error.startswith("TAP-009 stream public-endless: ")

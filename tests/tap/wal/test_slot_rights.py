@@ -1,4 +1,4 @@
-"""What a server or a user lacks is said with the statement that helps, without a JVM."""
+"""What a server or a user lacks, or the server dropped, is said with what helps, without a JVM."""
 
 from __future__ import annotations
 
@@ -93,8 +93,36 @@ def test_slot_of_another_database_is_refused(postgresql: PostgreSQL) -> None:
             superuser.execute("select pg_drop_replication_slot(%s)", name)
 
 
+@pytest.fixture(scope="module")
+def own() -> Iterator[str]:
+    """The DSN of a server that can send its log, and soon drops it."""
+    small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+    with served(max_wal_senders="2", **small) as dsn:
+        yield dsn
+
+
 @pytest.mark.slow
-def test_run_waits_for_active_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_log_is_never_skipped(own: str) -> None:
+    """Write-ahead log that the server has dropped is reported and never skipped."""
+    with asked(own) as database:
+        ours = slot_of(database, "abandoned")
+        ours.make()
+        assert ours.look()
+        for _ in range(4):
+            database.connection.rows(
+                "select pg_switch_wal(), pg_logical_emit_message(false, 'x', repeat('x', 1000))"
+            )
+        database.connection.execute("checkpoint")
+        for waits in (True, False):
+            with pytest.raises(
+                SourceError, match=r"TAP-054 .*max_slot_wal_keep_size.*spark-lake log drop.*--full"
+            ):
+                ours.look(waits=waits)
+        assert ours.drop() == ["slot abandoned"]
+
+
+@pytest.mark.slow
+def test_run_waits_for_active_slot(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slot may be held by the server process of a killed tap, or by another program."""
 
     def clock(wait: Callable[[float], None], *times: float) -> None:
@@ -103,10 +131,10 @@ def test_run_waits_for_active_slot(monkeypatch: pytest.MonkeyPatch) -> None:
             slot, "time", SimpleNamespace(monotonic=lambda: next(left, 0.0), sleep=wait)
         )
 
-    with served(max_wal_senders="2") as dsn, asked(dsn) as database:
+    with asked(own) as database:
         ours = slot_of(database, "shared")
         ours.make()
-        with psycopg.connect(f"{dsn}?replication=database", autocommit=True) as other:
+        with psycopg.connect(f"{own}?replication=database", autocommit=True) as other:
             options = "(proto_version '1', publication_names 'published')"
             other.pgconn.exec_(f"START_REPLICATION SLOT shared LOGICAL 0/0 {options}".encode())
             waited: list[float] = []

@@ -1,6 +1,4 @@
-"""Transactions that end late or are large, servers that are old, were restored, or dropped what was
-needed.
-"""
+"""Transactions that end late or are large, and servers that are old or were restored."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ import psycopg
 import pytest
 
 from servers.postgresql import PostgreSQL
-from singer_spark.errors import SourceError
 from tap.wal.piped import TABLE, committed, piped, records, refused
-from tap.wal.served import asked, served, slot_of
 from tap_spark_jdbc.wal.change_log import lsn_of, lsn_text
 
 
@@ -83,27 +79,6 @@ def test_restored_server_is_refused(spark: object, postgresql: PostgreSQL, tmp_p
         before = connection.execute(confirmed).fetchall()
         refused(pipe)
         assert connection.execute(confirmed).fetchall() == before
-
-
-@pytest.mark.slow
-def test_dropped_log_is_never_skipped() -> None:
-    """Write-ahead log that the server has dropped is reported and never skipped."""
-    small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
-    with served(**small) as dsn, asked(dsn) as database:
-        ours = slot_of(database, "abandoned")
-        ours.make()
-        assert ours.look()
-        for _ in range(4):
-            database.connection.rows(
-                "select pg_switch_wal(), pg_logical_emit_message(false, 'x', repeat('x', 1000))"
-            )
-        database.connection.execute("checkpoint")
-        for waits in (True, False):
-            with pytest.raises(
-                SourceError, match=r"TAP-054 .*max_slot_wal_keep_size.*spark-lake log drop.*--full"
-            ):
-                ours.look(waits=waits)
-        assert ours.drop() == ["slot abandoned"]
 
 
 def test_older_server_omits_only_computed_columns(
