@@ -24,10 +24,10 @@ from faults.small_lake import Wrap
 from singer_spark.errors import SingerSparkError
 
 AnyLake = TypeVar("AnyLake")
-# `test_storage_faults` sweeps a sync by every fault. For anything else every third call fails, each
+# `test_storage_faults` sweeps a sync by every fault. For anything else every other call fails, each
 # change is made and fails, or fails with all later calls, in turn, and the process dies before each
 # change.
-SWEEPS = [((FAIL_BEFORE,), 3), ((FAIL_AFTER, FAIL_FROM_HERE), 1), ((DIE_BEFORE,), 1)]
+SWEEPS = [((FAIL_BEFORE,), 2), ((FAIL_AFTER, FAIL_FROM_HERE), 1), ((DIE_BEFORE,), 1)]
 in_turn = pytest.mark.parametrize(
     ("faults", "step"), SWEEPS, ids=["it fails before", "it fails after", "it dies"]
 )
