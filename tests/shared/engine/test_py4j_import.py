@@ -26,7 +26,7 @@ def hold(event, arguments):
         sys.setswitchinterval(60)  # the first thread continues alone, up to where it looks
 
 class Asked:
-    # The lock; who waits for it is outside, and nobody need wait for it.
+    # The lock; its waiter is outside, and nothing need wait for it.
     lock = threading.Lock()
     def __enter__(self):
         if threading.current_thread() is not first:

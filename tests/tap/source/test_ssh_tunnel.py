@@ -274,14 +274,14 @@ def test_ssh_restart_fails_only_current_stream(
 
         with meanwhile(restart):
             sent = run_tap(config)
-        goes_on = run_tap(config, sent.final["value"])
+        continued = run_tap(config, sent.final["value"])
 
     assert "the server has lost the snapshot" in str(sent.error)
     assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == (
         {},
         EACH_ONCE,
     )
-    assert goes_on.succeeded().values("public-a_held", "id") == EACH_ONCE
+    assert continued.succeeded().values("public-a_held", "id") == EACH_ONCE
 
 
 def test_invalid_tunnel_settings_are_refused_early() -> None:

@@ -143,7 +143,7 @@ def test_server_restart_fails_only_current_stream(
 
         with meanwhile(crash):
             sent = run_tap({**config_of(database, reader), "on_stream_error": "skip"})
-    goes_on = run_tap(config_of(database, reader), sent.final["value"])
+    continued = run_tap(config_of(database, reader), sent.final["value"])
 
     # No reader sees the snapshot of the stream again.
     assert isinstance(sent.error, SkippedStreamsError)
@@ -156,8 +156,8 @@ def test_server_restart_fails_only_current_stream(
         {},
         EACH_ONCE,
     )
-    goes_on.succeeded()
-    assert (goes_on.values("public-a_held", "id"), goes_on.values("public-b_next", "id")) == (
+    continued.succeeded()
+    assert (continued.values("public-a_held", "id"), continued.values("public-b_next", "id")) == (
         EACH_ONCE,
         {},
     )

@@ -33,13 +33,13 @@ def test_resumed_run_finds_late_committed_rows(source, script, deaths):
         other.execute("insert into t values (-6, 4, 'later')")
         other.commit()
         it.database.execute("insert into t values (30, 40, 'new')")
-        goes_on = it.pipe.run()
-        it.pipe.save(goes_on.final)
+        continued = it.pipe.run()
+        it.pipe.save(continued.final)
         long.commit()
         news = it.pipe.run()
 
-        assert goes_on.start == "resume"
-        arrived = died.rows + goes_on.rows + news.rows
+        assert continued.start == "resume"
+        arrived = died.rows + continued.rows + news.rows
         assert set(arrived.values()) == {1}, number
         assert not it.rows() - arrived, number
         assert {-5, 8} <= set(news.ids("public-t")), number
@@ -61,14 +61,14 @@ def test_resumed_run_finds_rows_at_its_upper_bound(source, script, number):
         f"insert into t values (-1, 12, 'new'); update t set v = 'changed' where id = {gone}; "
         "update t set v = 'changed' where id = 3"
     )
-    goes_on = it.pipe.run()
-    assert goes_on.start == "resume"
+    continued = it.pipe.run()
+    assert continued.start == "resume"
     # It may die again right behind these rows.
-    it.pipe.die(goes_on.until(1))
+    it.pipe.die(continued.until(1))
     last = it.pipe.run()
     it.pipe.save(last.final)
 
-    late = goes_on.until(1).rows
+    late = continued.until(1).rows
     assert {json.loads(row)[1]["id"] for row in late} == {-1, 3, gone}
     arrived = died.rows + late + last.rows
     assert set(arrived.values()) == {1}

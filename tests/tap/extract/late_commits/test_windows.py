@@ -131,9 +131,9 @@ def test_resumed_window_finds_late_committed_rows(source):
         "insert into t values (-1, 12, 'late'), (-2, -50, 'older'); update t set v = 'x' where id "
         "= 2"
     )
-    goes_on = it.pipe.run()
-    assert goes_on.start == "resume"
-    arrived = died.rows + goes_on.rows
+    continued = it.pipe.run()
+    assert continued.start == "resume"
+    arrived = died.rows + continued.rows
     assert set(arrived.values()) == {1}
     assert not it.rows() - arrived
 
