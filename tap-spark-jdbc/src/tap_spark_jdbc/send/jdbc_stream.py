@@ -272,7 +272,7 @@ class JdbcStream(HookedStream):
             message.schema = {**message.schema, messages.CURSOR_ORDER: messages.SOURCE_ORDER}
 
     def write_schema(self) -> None:
-        """Send the SCHEMA: with everything that the target needs, unless the SDK maps the stream."""
+        """Send the SCHEMA with all that the target needs, unless the SDK maps the stream."""
         if self.hands_on_lines:
             self._write_own_schema()
         else:
