@@ -57,7 +57,7 @@ def test_schema_changes_are_reported_before_any_row(
         run_here(pipe)
         assert hook.notices == []
         pipe.tap, target = {**config, "password": "wrong"}, pipe.target
-        pipe.target = {**target, "max_lag_minutes": 0.0001}
+        pipe.target = {**target, "max_lag_minutes": 0.01}
         assert run(pipe)[0] == 1
         assert [(each["outcome"], each["lags"]) for each in hook.notices] == [("lag", {})]
         pipe.tap, pipe.target = config, target
