@@ -73,7 +73,7 @@ check: .venv/.tested
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports --no-cache
-	.venv/bin/lint-imports --no-cache --config rooms.toml
+	.venv/bin/lint-imports --no-cache --config layers.toml
 	@$(MKDOCS)
 
 # Needs no network. A broken link or anchor is an error.

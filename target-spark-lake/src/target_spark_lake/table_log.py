@@ -1,8 +1,8 @@
-"""One interface to table formats with a log of their own, for every room that loads, compacts or
+"""One interface to table formats with a log of their own, for every package that loads, compacts or
 publishes. Tables of different formats are kept out of one folder, because their rows would be wrong
 if read as the wrong format.
 
-To add a format, write a room with a class like `DeltaTables` and a commit class for its journal
+To add a format, write a package with a class like `DeltaTables` and a commit class for its journal
 entries, and register them in `TableLogs.of` and `_COMMITS`.
 """
 

@@ -175,10 +175,10 @@ def test_architecture_page_lists_every_package() -> None:
     sources = [path for path in ROOT.glob("*/src/*") if (path / "__init__.py").exists()]
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`([^`\s]+)`", page)
-    rooms = {path.parent.name for source in sources for path in source.glob("*/__init__.py")}
+    packages = {path.parent.name for source in sources for path in source.glob("*/__init__.py")}
     assert len(sources) == 3
-    assert len(rooms) > 20
-    assert rooms - set(named) == set()
+    assert len(packages) > 20
+    assert packages - set(named) == set()
     files = [name for name in named if re.fullmatch(r"[\w/-]+\.(py|toml|yml)", name)]
     assert len(files) > 40
     assert [

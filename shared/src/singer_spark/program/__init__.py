@@ -1,5 +1,5 @@
 """The frame of a program: how it starts, shows its progress, logs, fails and ends.
 
-It may import every other room of this package. Start with `frame`, which wraps each command;
-`progress` shows a run to its user.
+It may import every other package of this distribution. Start with `frame`, which wraps each
+command; `progress` shows a run to its user.
 """

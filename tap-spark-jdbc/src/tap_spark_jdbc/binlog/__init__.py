@@ -1,4 +1,4 @@
 """Changes from the binlog of MySQL and MariaDB.
 
-It may import `wal` and the rooms below. Start with `binlog_run`.
+It may import `wal` and the layers below. Start with `binlog_run`.
 """

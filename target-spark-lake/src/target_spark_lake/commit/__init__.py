@@ -2,6 +2,6 @@
 
 It is plain Python, and can be repeated from the journal entry on.
 
-It may import `table_log`, `intake` and the rooms below. Start with `pipeline_run`, then `journal`
+It may import `table_log`, `intake` and the layers below. Start with `pipeline_run`, then `journal`
 and `publish`.
 """

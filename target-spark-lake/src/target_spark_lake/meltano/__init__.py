@@ -1,5 +1,5 @@
 """Meltano's state backend `lake+…`: it runs in Meltano's process, and loads neither Spark nor the
 SDK.
 
-It may import `commit` and the rooms below. Start with `lake_backend`.
+It may import `commit` and the layers below. Start with `lake_backend`.
 """

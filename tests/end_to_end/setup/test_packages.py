@@ -1,4 +1,4 @@
-"""Rooms say what they are for."""
+"""Packages say what they are for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ SOURCES = [ROOT / package / "src" for package in ("shared", "tap-spark-jdbc", "t
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
 def test_every_package_has_docstring(source: Path) -> None:
-    rooms = [path for path in source.rglob("__init__.py")]
-    assert len(rooms) > 5
-    assert [path for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    packages = [path for path in source.rglob("__init__.py")]
+    assert len(packages) > 5
+    assert [path for path in packages if not ast.get_docstring(ast.parse(path.read_text()))] == []
