@@ -5,9 +5,6 @@ What is read back never saw Spark.
 
 from __future__ import annotations
 
-import io
-import warnings
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from end_to_end.here import load_here
 from singer_spark.state.run_log import folder_name
 from singer_spark.state.source import open_state_source
 from singer_spark.state.store import state_path
+from tap.in_process import send, tap_of
 from tap_spark_jdbc.extract.run_state import OpeningState
-from tap_spark_jdbc.tap import TapSparkJdbc
-from target_spark_lake.target import TargetSparkLake
 
 PIPELINE = "test"
 
@@ -41,20 +38,10 @@ class RoundTrip:
         opening = OpeningState.of(
             open_state_source(str(self.state_path)) if with_state or full else None, full=full
         )
-        tap = TapSparkJdbc(
-            config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False
-        )
-        output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with warnings.catch_warnings(), redirect_stdout(output):
-            # PySpark leaves the socket of a `collect` to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            try:
-                tap.setup_mapper()
-                tap.run()
-            finally:
-                tap.progress.stop()
-                tap.database.close()
-        return output.buffer.getvalue()
+        sent = send(tap_of(self.config, opening))
+        if sent.error is not None:
+            raise sent.error
+        return sent.output
 
     def run(self, *, with_state: bool = False, full: bool = False, **target: Any) -> bytes:
         """Takes the rows to the lake, and gives the lines that passed."""
@@ -70,8 +57,7 @@ class RoundTrip:
             "add_record_metadata": False,
             **target,
         }
-        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-            TargetSparkLake(config=config).listen(io.BytesIO(lines))
+        load_here(config, lines)
 
     def table(self, stream: str) -> pa.Table:
         """A stream's table as Arrow reads its files."""

@@ -91,7 +91,7 @@ def test_pipes_and_meltano_runs_share_a_pipeline(postgresql: PostgreSQL, tmp_pat
         if b"STATE" in line and b"".join(sent[:n]).count(b"RECORD") > 200
     )
     with pytest.raises(ProtocolError, match="the tap died"):
-        load_here(pipe, b"".join(sent[: last + 1]))
+        load_here(pipe.target, b"".join(sent[: last + 1]))
     said = here.run("schedule", "run", "shop-daily")
     assert "continuing run" in said
     assert not re.search("Warning|METRIC|Skipping parse", said)

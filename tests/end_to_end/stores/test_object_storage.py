@@ -11,22 +11,18 @@ import os
 import re
 import sqlite3
 import subprocess
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from end_to_end.here import load_here, run_here
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
 from singer_spark.engine.class_archive import archive_path
 from singer_spark.engine.java import find_java_home
-from singer_spark.state.source import open_state_source
 from singer_spark.store.storage import Storage
-from tap.in_process import send, tap_of
-from tap_spark_jdbc.extract.run_state import OpeningState
-from target_spark_lake.target import TargetSparkLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,20 +31,6 @@ POINT = {
     "type": "object",
     "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}},
 }
-
-
-STATE = ".dataspoc/state/test/state.json"
-
-
-def run_from(pipe: Pipe, start: str) -> None:
-    """Runs both programs in this process, from the state at its URL; as processes they do it on a
-    cluster.
-    """
-    state = open_state_source(f"{pipe.target['bucket']}/{STATE}", pipe.tap["storage_options"])
-    sent = send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output
-    assert json.loads(sent.splitlines()[0])["start"] == start
-    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-        TargetSparkLake(config=pipe.target).listen(io.BytesIO(sent))
 
 
 def test_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3: Any, tmp_path: Path) -> None:
@@ -67,10 +49,10 @@ def test_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3: Any, tmp_path:
             **options,
         }
         pipe = Pipe(tmp_path / "run", tap, {"bucket": f"{bucket}/lake", **options})
-        run_from(pipe, "first")
+        assert run_here(pipe).start == "first"
         connection.execute("insert into orders values (50, 'later')")
         connection.commit()
-        run_from(pipe, "saved")
+        assert run_here(pipe).start == "saved"
     connection.close()
     files = s3.filesystem()
     tables = [
@@ -149,6 +131,5 @@ def test_spark_stages_straight_to_bucket(store: Any, staging: Pipe, tmp_path: Pa
 @pytest.mark.parametrize("store", ["google", "azure"], indirect=True)
 def test_spark_stages_on_other_stores(store: Any, staging: Pipe) -> None:
     """By a session of this process."""
-    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-        TargetSparkLake(config=staging.target).listen(io.BytesIO(points()))
+    load_here(staging.target, points())
     assert_points_arrived(store, staging)

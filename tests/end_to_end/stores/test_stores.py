@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +17,17 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from end_to_end.here import load_here, send_here
 from end_to_end.pipe import Pipe
 from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.postgresql import PostgreSQL
 from servers.proxy import SILENT, Proxy, running
 from servers.s3 import S3
-from singer_spark.state.source import open_state_source
 from singer_spark.store.storage import Storage
-from tap.in_process import send, tap_of
 from tap.opened import login
-from tap_spark_jdbc.extract.run_state import OpeningState
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.spark_lake import command
-from target_spark_lake.target import TargetSparkLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +41,6 @@ STATE = ".dataspoc/state/test/state.json"
 def proxy(store: Store) -> Iterator[Proxy]:
     with running(store.endpoint) as proxy:
         yield proxy
-
-
-def by_this_process(pipe: Pipe, bucket: str) -> bytes:
-    """What the tap sends from the state that is there."""
-    state = open_state_source(f"{bucket}/{STATE}", pipe.tap["storage_options"])
-    return send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output
 
 
 def rows(lake: Storage) -> list[tuple[int, str]]:
@@ -95,8 +85,7 @@ def test_pipeline_works_on_each_store(
             ]
 
         def load(sent: bytes) -> None:
-            with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-                TargetSparkLake(config=pipe.target).listen(io.BytesIO(sent))
+            load_here(pipe.target, sent)
             assert rows(lake) == expected()
 
         seen = ""
@@ -105,17 +94,17 @@ def test_pipeline_works_on_each_store(
             seen = ran.tap_errors + ran.target_errors
             assert rows(lake) == expected()
         else:
-            load(by_this_process(pipe, bucket))
+            load(send_here(pipe).output)
         source.execute("insert into orders values (51, 'new', 51)")
         # The target is killed while its commit is published: the answer to the first copy of a file
         # never comes.
-        killed_in_its_commit(pipe, store, proxy, lake, by_this_process(pipe, bucket))
+        killed_in_its_commit(pipe, store, proxy, lake, send_here(pipe).output)
         assert command(["recover", "--config", str(pipe.folder / "target.json")]) == 0
         assert rows(lake) == expected()
         source.execute("insert into orders values (52, 'newer', 53)")
         source.execute("update orders set note = 'changed', changed = 52 where id = 7")
         pipe.target["load_method"] = "upsert"
-        load(by_this_process(pipe, bucket))
+        load(send_here(pipe).output)
         seen += caplog.text
     assert (
         json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"]

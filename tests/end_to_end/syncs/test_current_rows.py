@@ -4,17 +4,15 @@ Spark session.
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from end_to_end.here import load_here
 from end_to_end.round_trip import RoundTrip
-from target_spark_lake.target import TargetSparkLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,8 +68,7 @@ def test_s3_merge_leaves_one_row_per_key(spark: SparkSession, s3: Any) -> None:
 
     def load(*messages: dict[str, Any]) -> None:
         lines = "\n".join(map(json.dumps, messages)).encode()
-        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-            TargetSparkLake(config=config).listen(io.BytesIO(lines))
+        load_here(config, lines)
 
     def point(id: int, x: int) -> dict[str, Any]:
         return {"type": "RECORD", "stream": "my points", "record": {"id": id, "at": {"x": x}}}
