@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
+from faults.faulty import DIE_AFTER, Died, Faulty
 from faults.small_lake import NO_BEATS, Wrap
-from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
+from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, rows_after
 from faults.storage.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
 from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
@@ -43,13 +43,7 @@ def conflicting(folder: Path, syncs: int) -> TwoTables:
     lake = TwoTables(folder)
     for _ in range(syncs):
         lake.sync()
-    busy = lake.storage(
-        lambda files: Interrupted(
-            files,
-            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            lambda: lake.table(CHANGES).delete("id = 5"),
-        )
-    )
+    busy = lake.met_before_entry(CHANGES, lambda: lake.table(CHANGES).delete("id = 5"))
     with pytest.raises(UnpublishableError, match=r"LAKE-085 .*RESTORE TABLE.*--give-up-publishing"):
         lake.sync(busy)
     return lake
@@ -156,11 +150,7 @@ def test_stale_publisher_makes_no_delta_entry(tmp_path: Path, dead: Process) -> 
         give_up_delta(lake)
         lake.table(CHANGES).restore(seen)
 
-    sleeping = lake.storage(
-        lambda files: Interrupted(
-            files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile
-        )
-    )
+    sleeping = lake.met_before_entry(GROWS, meanwhile)
     with pytest.raises(StorageError, match="LAKE-061"):
         lake.sync(sleeping, dead)
     assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
+from faults.faulty import DIE_AFTER, Died, Faulty
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls, give_up, meanwhile
 from faults.rivals.test_foreign_upkeep import CREATES, check, lose_of_changes, waiting
 from faults.small_lake import NO_BEATS
@@ -22,7 +22,6 @@ from faults.storage.test_delta_faults import (
     GROWS,
     LAYOUT,
     TwoTables,
-    is_log_entry,
     rows_after,
     store_of,
 )
@@ -69,13 +68,7 @@ def test_no_delta_entry_of_an_abandoned_run(tmp_path: Path, dead: Process, runs:
     lake = TwoTables(tmp_path)
     for _ in range(runs):
         lake.sync()
-    sleeping = lake.storage(
-        lambda files: Interrupted(
-            files,
-            lambda name, args: is_log_entry(name, args) and GROWS in args[0],
-            lambda: lose_and_give_up(lake),
-        )
-    )
+    sleeping = lake.met_before_entry(GROWS, lambda: lose_and_give_up(lake))
     with pytest.raises(StorageError):
         lake.sync(sleeping, dead)
     check_nothing_came(lake, runs)
@@ -114,27 +107,42 @@ def upgrade_delta(lake: TwoTables) -> None:
     )
 
 
-UPGRADES = [
-    (TwoIcebergTables, upgrade_iceberg, "format version 3"),
-    (TwoTables, upgrade_delta, "columnMapping"),
-]
+@dataclass(frozen=True)
+class Upgrade:
+    """What someone does to a table that the programs can't write to afterwards.
+
+    Attributes:
+        says: What the error names.
+    """
+
+    kind: type[TwoTables]
+    upgrade: Callable[[TwoTables], None]
+    says: str
 
 
-@pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
+@pytest.fixture(
+    params=[
+        Upgrade(TwoIcebergTables, upgrade_iceberg, "format version 3"),
+        Upgrade(TwoTables, upgrade_delta, "columnMapping"),
+    ],
+    ids=["iceberg", "delta"],
+)
+def upgraded(request: pytest.FixtureRequest) -> Upgrade:
+    return request.param
+
+
 def test_table_upgraded_before_commit_is_left_alone(
-    tmp_path: Path,
-    dead: Process,
-    kind: type[TwoTables],
-    upgrade: Callable[[TwoTables], None],
-    said: str,
+    tmp_path: Path, dead: Process, upgraded: Upgrade
 ) -> None:
     """A table upgraded before its commit is left as it is, and the run is abandoned."""
-    lake = kind(tmp_path)
+    lake = upgraded.kind(tmp_path)
     committed_and_dead(lake, dead)
-    upgrade(lake)
-    with pytest.raises(UnpublishableError, match=rf"LAKE-087 .*{said}.*--give-up-publishing"):
+    upgraded.upgrade(lake)
+    with pytest.raises(
+        UnpublishableError, match=rf"LAKE-087 .*{upgraded.says}.*--give-up-publishing"
+    ):
         lake.sync()
-    assert said in waiting(lake).body["error"]
+    assert upgraded.says in waiting(lake).body["error"]
     give_up(lake)
     assert lake.rows(CHANGES) == rows_after(CHANGES, 1)
     assert files_of(lake, GROWS) == 1
@@ -148,16 +156,11 @@ def files_of(lake: TwoTables, table: str) -> int:
     return lake.table(table).get_add_actions().num_rows
 
 
-@pytest.mark.parametrize(("kind", "upgrade", "said"), UPGRADES)
 def test_table_upgraded_after_commit_is_published(
-    tmp_path: Path,
-    dead: Process,
-    kind: type[TwoTables],
-    upgrade: Callable[[TwoTables], None],
-    said: str,
+    tmp_path: Path, dead: Process, upgraded: Upgrade
 ) -> None:
     """A table upgraded after its commit does not keep the run from being published."""
-    lake = kind(tmp_path)
+    lake = upgraded.kind(tmp_path)
     lake.sync()
     with pytest.MonkeyPatch.context() as patch:
         for_iceberg = Faulty(None, 1, DIE_AFTER, frozenset({"commit_table"}))
@@ -166,7 +169,7 @@ def test_table_upgraded_after_commit_is_published(
             pytest.raises(Died),
         ):  # lock, journal, the log of `grows`
             lake.sync(lake.storage(lambda files: Faulty(files, 3, DIE_AFTER, CREATES)), dead)
-    upgrade(lake)
+    upgraded.upgrade(lake)
     assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
     assert lake.rows(CHANGES) == rows_after(CHANGES, 2)
     assert files_of(lake, GROWS) == 2

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from faults.faulty import Interrupted, Watched
+from faults.faulty import Watched
 from faults.small_lake import NO_BEATS, Wrap
 from faults.storage.test_delta_faults import (
     CHANGES,
     GROWS,
     LAYOUT,
     TwoTables,
-    is_log_entry,
     rows_after,
     store_of,
 )
@@ -123,31 +122,26 @@ def test_readers_during_compaction_see_each_row_once(
     lake.check_compacted()
 
 
-def met_by(lake: CompactedTables, other: Callable[[], object]) -> Storage:
-    """Somebody else writes to a table just before the compaction's entry."""
-    return lake.storage(
-        lambda files: Interrupted(
-            files,
-            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            other,
-        )
-    )
-
-
 def test_delta_compaction_keeps_concurrent_writes(
     tables: Callable[[object], CompactedTables],
 ) -> None:
     """A compaction of Delta tables that meets other writers keeps their rows, each once."""
     lake = tables("optimized")
-    lake.compact(met_by(lake, lambda: lake.table(CHANGES).optimize.compact()))
+    lake.compact(lake.met_before_entry(CHANGES, lambda: lake.table(CHANGES).optimize.compact()))
     lake.check_compacted()
     lake = tables("appended")
     more = pa.table({"id": [100], "run": [100]})
-    lake.compact(met_by(lake, lambda: write_deltalake(lake.table(CHANGES), more, mode="append")))
+    lake.compact(
+        lake.met_before_entry(
+            CHANGES, lambda: write_deltalake(lake.table(CHANGES), more, mode="append")
+        )
+    )
     assert lake.rows(CHANGES) == [*rows_after(CHANGES, RUNS), (100, 100)]
     lake = tables("slept")
     lake.compact(
-        met_by(lake, lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True))
+        lake.met_before_entry(
+            CHANGES, lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True)
+        )
     )
     lake.check_compacted()
 
@@ -159,7 +153,7 @@ def test_delta_compaction_with_changed_rows_waits(
     lake = tables("changed")
     seen = lake.table(CHANGES).version()
     with pytest.raises(StorageError, match=rf"LAKE-085 .*TO VERSION AS OF.*{seen}"):
-        lake.compact(met_by(lake, lambda: lake.table(CHANGES).delete("id = 1")))
+        lake.compact(lake.met_before_entry(CHANGES, lambda: lake.table(CHANGES).delete("id = 1")))
     lake.table(CHANGES).restore(seen)
     free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
     lake.check_compacted()

@@ -22,6 +22,7 @@ from faults.sweep import fault_sweep, in_turn
 from singer_spark.core.identity import Process
 from singer_spark.errors import StorageError
 from singer_spark.state.run_log import last_committed
+from singer_spark.store.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.delta_log import log_publish
@@ -99,6 +100,16 @@ class TwoTables(NumberedLake):
     def table(self, table: str) -> DeltaTable:
         return DeltaTable(str(self.folder / table))
 
+    def met_before_entry(self, table: str, other: Callable[[], object]) -> Storage:
+        """The storage of a run during which something else is done, once, right before its entry
+        in a table's log.
+        """
+
+        def fits(name: str, args: tuple[Any, ...]) -> bool:
+            return is_log_entry(name, args) and table in args[0]
+
+        return self.storage(lambda files: Interrupted(files, fits, other))
+
     def rows(self, table: str) -> Rows:
         if not (self.folder / table / LOG_FOLDER).exists():
             return []
@@ -161,13 +172,7 @@ def test_stale_publisher_makes_no_second_log_entry(
     """A publisher that slept before its log entry does not make a second one."""
     lake = TwoTables(tmp_path)
     lake.sync()
-    sleeping = lake.storage(
-        lambda files: Interrupted(
-            files,
-            lambda name, args: is_log_entry(name, args) and table in args[0],
-            lambda: [lake.sync(), lake.sync()],
-        )
-    )
+    sleeping = lake.met_before_entry(table, lambda: [lake.sync(), lake.sync()])
     with pytest.raises(StorageError):
         lake.sync(sleeping, dead)
     lake.check_exact(4)
@@ -181,12 +186,8 @@ def test_files_compacted_meanwhile_are_still_replaced(
     for _ in range(3):
         lake.sync()
     for table in (GROWS, CHANGES):
-        busy = lake.storage(
-            lambda files, table=table: Interrupted(
-                files,
-                lambda name, args: is_log_entry(name, args) and table in args[0],
-                lambda: lake.table(table).optimize.compact(),
-            )
+        busy = lake.met_before_entry(
+            table, lambda table=table: lake.table(table).optimize.compact()
         )
         number = lake.sync(busy)
         lake.check_exact(number)
@@ -203,13 +204,7 @@ def test_rows_changed_meanwhile_need_a_person(
     for _ in range(3):
         lake.sync()
     seen = lake.table(CHANGES).version()
-    busy = lake.storage(
-        lambda files: Interrupted(
-            files,
-            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            lambda: lake.table(CHANGES).delete("id = 5"),
-        )
-    )
+    busy = lake.met_before_entry(CHANGES, lambda: lake.table(CHANGES).delete("id = 5"))
     way_out = (
         rf"is committed, but not all .* \(RESTORE TABLE … TO VERSION AS OF {seen}\), then "
         r"`spark-lake recover`"
