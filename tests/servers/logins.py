@@ -4,10 +4,7 @@ that take any.
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from servers.serving import self_signed, serving
 
 KEY, SECRET, TOKEN = "ASIAOFTHETESTS", "a-secret-of-a-login", "a-token-of-a-login"
 ROLE = "role-of-the-machine"
@@ -110,37 +109,7 @@ def running(certificate: Path | None = None) -> Iterator[Logins]:
     speaks TLS.
     """
     handler = type("Handler", (_Handler,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        scheme = "http"
-        if certificate is not None:
-            scheme = "https"
-            _certify(certificate)
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        handler.logins = Logins(f"{scheme}://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield handler.logins
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def _certify(path: Path) -> None:
-    """A certificate of 127.0.0.1, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    made = x509.CertificateBuilder(
-        name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1)
-    )
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    signed = made.add_extension(here, critical=False).sign(key, hashes.SHA256())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(private + signed.public_bytes(Encoding.PEM))
+    tls = None if certificate is None else self_signed(certificate)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), handler), tls) as url:
+        handler.logins = Logins(url)
+        yield handler.logins

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from servers.serving import serving
+
 ANSWER_LOST, SLOW_DOWN, NOT_IMPLEMENTED, SILENT, GONE = (
     "the work is done and the connection dropped",
     "503 SlowDown",
@@ -194,14 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
 def running(upstream: str, stripped: frozenset[str] = frozenset()) -> Iterator[Proxy]:
     """A proxy before the server at a URL."""
     handler = type("Handler", (_Handler,), {})
-    with _Server(("127.0.0.1", 0), handler) as server:
-        proxy = Proxy(f"http://127.0.0.1:{server.server_port}", urlsplit(upstream).netloc, stripped)
+    with serving(_Server(("127.0.0.1", 0), handler)) as url:
+        proxy = Proxy(url, urlsplit(upstream).netloc, stripped)
         handler.proxy = proxy
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
         try:
             yield proxy
         finally:
             proxy.end()
-            server.shutdown()
-            thread.join()

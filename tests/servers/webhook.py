@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from servers.serving import serving
+
 SILENT, ENDLESS = "no answer comes", "an answer without an end"
 SECRET = "T0123456/B9876543/xoxb-of-the-webhook"
 
@@ -77,15 +79,9 @@ def listening(tls: ssl.SSLContext | None = None) -> Iterator[Webhook]:
         def handle_error(self, *_: Any) -> None:
             """Whoever asks may go away."""
 
-    with Server(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        hook = Webhook(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+    with serving(Server(("127.0.0.1", 0), Handler), tls) as url:
+        hook = Webhook(url)
         try:
             yield hook
         finally:
             hook.over.set()
-            server.shutdown()
-            thread.join()

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from servers.processes import command_lines
+from servers.serving import serving
 from servers.ssh import PASSPHRASE, Ssh
-from shared.core.test_secret_stores import serving
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_SECONDS = 200

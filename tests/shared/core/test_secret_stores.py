@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from servers.serving import serving
 from singer_spark.core import config_secrets
 from singer_spark.core.config_file import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
@@ -54,18 +53,6 @@ def store() -> Iterator[Store]:
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as made.url:
         yield made
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[str]:
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_aws_secret_is_text_member_or_bytes(moto: Any, monkeypatch: pytest.MonkeyPatch) -> None:

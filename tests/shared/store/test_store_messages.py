@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from servers.postgresql import free_port
 from servers.proxy import CLOCK_IS_OFF, running
 from servers.s3 import S3
+from servers.serving import self_signed, serving
 from shared.store.patience import without_pauses
 from singer_spark.errors import StorageError
 from singer_spark.store import local_files
@@ -39,48 +33,13 @@ def reported(endpoint: str) -> str:
     return str(caught.value)
 
 
-def certify(folder: Path, begins: datetime, ends: datetime) -> None:
-    """A certificate of localhost, and its key."""
-    key, name = (
-        ec.generate_private_key(ec.SECP256R1()),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
-    )
-    builder = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    )
-    builder = (
-        builder.serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-    )
-    builder = builder.add_extension(
-        x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
-    )
-    (folder / "certificate").write_bytes(
-        builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    )
-    (folder / "key").write_bytes(
-        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    )
-
-
 @contextmanager
 def with_certificate(folder: Path, age: timedelta = timedelta(0)) -> Iterator[int]:
     """A server with a certificate of its own, which is valid for a day; the port."""
-    begins = datetime.now(UTC) - age - timedelta(hours=1)
-    certify(folder, begins, begins + timedelta(days=1))
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "certificate", folder / "key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.handle_error = lambda *_: None
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.handle_error = lambda *_: None
+    with serving(server, self_signed(folder / "certificate", age)):
+        yield server.server_port
 
 
 @pytest.mark.slow

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from servers.serving import self_signed
 from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
 from target.load.notices.notified_runs import ALL, LINES, fail, journals, succeed
 from target.loading import Lake
@@ -83,25 +78,11 @@ def test_unknown_host_is_one_warning(lake: Lake, caplog: pytest.LogCaptureFixtur
     assert SECRET not in line
 
 
-def self_signed(folder: Path) -> ssl.SSLContext:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
-    file, plain = folder / "certificate.pem", serialization.NoEncryption()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    file.write_bytes(private + builder.sign(key, hashes.SHA256()).public_bytes(pem))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
-
-
 def test_untrusted_certificate_sends_nothing(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An untrusted certificate is one warning, and nothing is sent."""
-    with listening(self_signed(tmp_path)) as hook, caplog.at_level(logging.WARNING):
+    with listening(self_signed(tmp_path / "certificate")) as hook, caplog.at_level(logging.WARNING):
         succeed(lake, notify=[{"url": hook.url, "on": ALL}])
         assert hook.paths == []
     (line,) = [each.getMessage() for each in caplog.records]
