@@ -1,4 +1,4 @@
-"""What all may see of this machine's processes."""
+"""What is seen of this machine's processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
+
+
+def children(parent: int, word: str) -> list[psutil.Process]:
+    """The processes that this one started, and whose command has the word in it."""
+    found = []
+    # Not the kernel's lists of children: they leave some out while threads and processes end.
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(parent).children():
+            with suppress(psutil.NoSuchProcess):
+                if word in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
 
 
 @contextmanager

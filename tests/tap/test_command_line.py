@@ -4,11 +4,9 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -272,7 +270,8 @@ def test_closed_stdout_is_one_line_and_leaves_no_jvm(sqlite):
         process.stdout.readline()
         process.stdout.readline()
         process.stdout.readline()
-        java = children(process.pid)
+        below = psutil.Process(process.pid).children(recursive=True)
+        java = [each for each in below if each.name() == "java"]
         process.stdout.close()
         errors = process.stderr.read().decode()
         process.wait(60)
@@ -281,37 +280,4 @@ def test_closed_stdout_is_one_line_and_leaves_no_jvm(sqlite):
     assert errors.strip().splitlines()[-1].startswith("tap-spark-jdbc: RUN-016 ")
     assert "Traceback" not in errors
     assert java
-    assert gone(java)
-
-
-def children(pid):
-    """Processes below this one that run Java."""
-    found, frontier = [], [pid]
-    while frontier:
-        process = Path(f"/proc/{frontier.pop()}")
-        # A child may end while it is looked at.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            frontier += [
-                int(child)
-                for child in (process / f"task/{process.name}/children").read_text().split()
-            ]
-            if (process / "exe").readlink().name == "java":
-                found.append(int(process.name))
-    return found
-
-
-def gone(pids, within=30):
-    """Whether the processes end in time."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not [pid for pid in pids if alive(pid)]:
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert psutil.wait_procs(java, timeout=30)[1] == []

@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -23,7 +22,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from end_to_end.marked import until
 from servers.postgresql import PostgreSQL, client_ports
+from servers.processes import children
 from singer_spark.engine import kept_jvm
 from singer_spark.engine.kept_jvm import MOST_BYTES, MOST_RUNS, JvmKeeper
 from singer_spark.errors import ConfigurationError
@@ -33,7 +34,6 @@ from target_spark_lake.ops.run import Schedule
 
 SPARK_LAKE = Path(sys.executable).with_name("spark-lake")
 SECONDS = 120
-POLL_SECONDS = 0.01
 ROUNDS = 20
 ROUND = re.compile(r"\d\d:\d\d:\d\d round (\d+): (.*); took .*, the next at \d\d:\d\d:\d\d\n")
 
@@ -61,21 +61,9 @@ class Loop:
                 return int(found[1]), found[2]
             self.others.append(line)
 
-    def children(self, name: str) -> list[int]:
-        """The processes that it started whose command has this name in it."""
-        listed = Path(f"/proc/{self.process.pid}/task")
-        found = [
-            child for task in listed.iterdir() for child in (task / "children").read_text().split()
-        ]
-        return [int(each) for each in found if name in _command(each)]
-
-
-def _command(process: str) -> str:
-    """The command of a process; empty if it is gone."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text()
-    except OSError:
-        return ""
+    def children(self, word: str) -> list[int]:
+        """The processes that it started whose command has this word in it."""
+        return [each.pid for each in children(self.process.pid, word)]
 
 
 @contextmanager
@@ -140,19 +128,22 @@ def test_round_leaves_no_database_session(tmp_path: Path, postgresql: PostgreSQL
             assert client_ports(connection) == set()
 
 
+def tap_beside_jvm(running: Loop) -> tuple[int, int] | None:
+    """The processes of the tap and of the JVM, while both run."""
+    taps, javas = running.children("bin/tap-spark-jdbc"), running.children("java")
+    return (taps[0], javas[0]) if taps and javas else None
+
+
 def killed_in_a_round(running: Loop) -> bool:
     """Kills taps until a round fails by that, as one may be over already; returns whether the JVM
     of that round is gone.
     """
     for _ in range(ROUNDS):
-        while not (
-            (taps := running.children("bin/tap-spark-jdbc")) and (javas := running.children("java"))
-        ):
-            time.sleep(POLL_SECONDS)
+        tap, java = until(lambda: tap_beside_jvm(running), "a tap beside its JVM", running.process)
         with suppress(ProcessLookupError):
-            os.kill(taps[0], signal.SIGKILL)
+            os.kill(tap, signal.SIGKILL)
         if "exit code" in running.next_round()[1]:
-            return not Path(f"/proc/{javas[0]}").exists()
+            return not Path(f"/proc/{java}").exists()
     return False
 
 

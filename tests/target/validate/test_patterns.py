@@ -15,10 +15,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from end_to_end.marked import until
+from servers.processes import children
 from singer_spark.errors import RecordError, SchemaError
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.validate import patterns
@@ -235,13 +238,6 @@ def test_many_different_objects_are_found_unique() -> None:
     assert validator.is_valid([1, True, "1", [1], [True], {"a": 1}, {"a": True}, None, 0, False])
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task")
-    return [
-        int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()
-    ]
-
-
 @pytest.mark.slow
 def test_sigterm_ends_run_matching_hostile_values(tmp_path: Path) -> None:
     config = tmp_path / "target.json"
@@ -263,19 +259,11 @@ def test_sigterm_ends_run_matching_hostile_values(tmp_path: Path) -> None:
         assert run.stdin is not None
         run.stdin.write(data)
         run.stdin.close()
-        matching: list[int] = []
-        while not matching and run.poll() is None:
-            matching = [pid for pid in children(run.pid) if "pattern_process" in command_of(pid)]
+        (matching,) = until(
+            lambda: children(run.pid, "pattern_process"), "a process that matches", run
+        )
         run.send_signal(signal.SIGTERM)
         # Of its own it would run for more than an hour.
         assert run.wait(timeout=120) == 143
-    while any("pattern_process" in command_of(pid) for pid in matching):
-        threading.Event().wait(0.01)
+    assert psutil.wait_procs([matching], timeout=60)[1] == []
     assert not list((tmp_path / "lake").rglob("*.parquet"))
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
