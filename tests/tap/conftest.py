@@ -21,6 +21,7 @@ import pytest
 
 from singer_spark.errors import SingerSparkError, one_line
 from tap_spark_jdbc.command_line import command
+from tap_spark_jdbc.source import connection_errors, open_connections
 
 COMMAND = str(Path(sys.executable).parent / "tap-spark-jdbc")
 TIMEOUT_SECONDS = 200
@@ -148,6 +149,19 @@ def own_logging() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost connection is retried sooner, as often as by default."""
+    monkeypatch.setattr(connection_errors, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
+
+
+@pytest.fixture
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent server is noticed within a second."""
+    for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
+        monkeypatch.setattr(open_connections, name, seconds)
 
 
 @pytest.fixture

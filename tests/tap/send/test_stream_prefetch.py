@@ -19,7 +19,6 @@ from tap.in_process import Sent, run_tap, send, tap_of
 from tap.opened import login
 from tap_spark_jdbc.extract.run_state import OpeningState
 from tap_spark_jdbc.send.stream_reading import StreamReading
-from tap_spark_jdbc.source import connection_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,14 +190,11 @@ def test_skip_leaves_out_streams_failing_early(shop: sqlite3.Connection, tmp_pat
         assert (stream in sent.final["value"]["bookmarks"]) == bool(wanted)
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_streams_are_sequential_without_connections(
-    spark: SparkSession,
-    postgresql: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the server has no more connections, the streams are read one after another."""
-    monkeypatch.setattr(connection_errors, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))

@@ -43,11 +43,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def wired(
-    kind: str, request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest, spark: SparkSession, quick_watch: None
 ) -> Iterator[tuple[Wire, Database]]:
-    """A source behind a wire, watched in haste."""
-    for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
-        monkeypatch.setattr(open_connections, name, seconds)
+    """A watched source behind a wire."""
     database = request.getfixturevalue(kind).new_database()
     with relayed(database.host, database.port) as wire:
         url = database.jdbc_url.replace(f":{database.port}", f":{wire.port}")

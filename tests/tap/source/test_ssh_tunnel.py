@@ -25,7 +25,6 @@ from tap.opened import filled, login
 from tap.supply.test_retries import EACH_ONCE, SCRIPT, blocked, config_of, meanwhile
 from tap_spark_jdbc.config.database_settings import SshSettings
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.source import connection_errors
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel, _known_hosts
 
 
@@ -243,15 +242,11 @@ def test_run_reads_only_through_tunnel(ssh: Ssh, postgresql: Any, reader: str) -
         assert "planted" not in refused
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("spark", "short_pauses")
 def test_ssh_restart_fails_only_current_stream(
-    postgresql: Any,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An SSH server that restarts during a run fails only the stream that was being read."""
-    monkeypatch.setattr(connection_errors, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
     with filled(postgresql, SCRIPT) as (database, connection), ExitStack() as stack:
         ssh = Ssh(**stack.enter_context(ssh_server.running(tmp_path)))
         config = {

@@ -140,6 +140,7 @@ def test_late_process_death_blames_no_value(
     assert "type_overrides" not in said
 
 
+@pytest.mark.usefixtures("quick_watch")
 def test_silent_server_fails_run(shop: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no rows arrive, the server is probed, and the run fails if it does not answer."""
     execute(
@@ -147,8 +148,6 @@ def test_silent_server_fails_run(shop: MariaDatabase, monkeypatch: pytest.Monkey
         "create view slow as select seq as id, sleep(0.01) as b, repeat('x', 200) as c from "
         "seq_1_to_100000",
     )
-    for name, seconds in {"LOOK_SECONDS": 0.1, "QUIET_SECONDS": 0.4, "DEAD_SECONDS": 0.5}.items():
-        monkeypatch.setattr(open_connections, name, seconds)
     monkeypatch.setattr(connection_errors, "PAUSES", ())
     limited, found = JdbcSource.limited, list[Exception]()
 
