@@ -21,6 +21,8 @@ TABLE = """
     from seq_1_to_50
 """
 
+READER = "connectorx_child"  # in the command line of its process
+
 
 def new_shop(mariadb: Any) -> MariaDatabase:
     database = mariadb.new_database()

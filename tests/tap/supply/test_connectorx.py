@@ -5,6 +5,7 @@ itself does not do.
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -17,17 +18,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from servers.mariadb import MariaDatabase
+from servers.processes import children
 from tap.batch_output import JSON, batch_config
 from tap.in_process import Sent
 from tap.opened import login, source_of
 from tap.supply.arrow_runs import made_by, sent_ids
-from tap.supply.mariadb_shop import execute, new_shop, query, records, run
+from tap.supply.mariadb_shop import READER, execute, new_shop, query, records, run
 from tap_spark_jdbc.send import stream_reading
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
 from tap_spark_jdbc.supply import columnar_source, connectorx_rows, jdbc_reader
@@ -353,7 +354,7 @@ def test_unconsumed_rows_are_not_read_ahead(shop: MariaDatabase) -> None:
     asked = query(shop, "select seq as a, repeat('x', 1000) as b from seq_1_to_150000", 1000)
     with connectorx_rows.rows(asked) as batches:
         first = next(batches)
-        child = psutil.Process().children()[-1]
+        (child,) = children(os.getpid(), READER)
         sizes = [child.memory_info().rss for _ in islice(batches, 100)]
         assert max(sizes) < 160 << 20
         assert first.num_rows + 100 * 1000 + sum(each.num_rows for each in batches) == 150_000

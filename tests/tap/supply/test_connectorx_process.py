@@ -27,13 +27,12 @@ from servers.processes import children
 from servers.wire import relayed
 from singer_spark.errors import ConnectionLostError
 from tap.opened import login
-from tap.supply.mariadb_shop import execute, new_shop, query, run
+from tap.supply.mariadb_shop import READER, execute, new_shop, query, run
 from tap_spark_jdbc.source import connection_errors, open_connections
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.supply import connectorx_rows
 
 pytestmark = pytest.mark.usefixtures("spark")
-READER = "connectorx_child"
 
 
 @pytest.fixture
