@@ -37,6 +37,7 @@ from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
 from servers.ssh import Ssh
 from singer_spark import errors
+from tap_spark_jdbc.source.open_connections import ServerWatch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -177,6 +178,24 @@ def _drop_databases() -> Iterator[None]:
     for server, database in postgresql_server.NEW[known:]:
         server.drop(database)
     del postgresql_server.NEW[known:]
+
+
+@pytest.fixture(autouse=True)
+def _stop_watches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A database that a test leaves open is no longer watched: each watch would connect to its
+    server every five seconds, for the rest of the suite.
+    """
+    started: list[ServerWatch] = []
+    start = ServerWatch.start
+
+    def start_watch(watch: ServerWatch) -> None:
+        started.append(watch)
+        start(watch)
+
+    monkeypatch.setattr(ServerWatch, "start", start_watch)
+    yield
+    for watch in started:
+        watch.stop()
 
 
 @pytest.fixture(autouse=True)
