@@ -89,7 +89,7 @@ def test_bad_input_is_reported_and_changes_nothing(
     assert capsys.readouterr().out == ""
 
 
-def test_unknown_messages_are_skipped_with_one_warning(lake: Lake, caplog) -> None:
+def test_unknown_messages_are_skipped(lake: Lake, caplog) -> None:
     """Unknown messages are skipped with one warning; ACTIVATE_VERSION changes nothing."""
     odd = {"type": "PING", "stream": "s"}
     activate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": 1}

@@ -26,9 +26,7 @@ from singer_spark.state.source import source_of_target
 
 
 @pytest.mark.timeout(1200)
-def test_pipe_and_suffixed_run_share_a_database_state(
-    postgresql: PostgreSQL, tmp_path: Path
-) -> None:
+def test_pipe_and_suffixed_run_share_a_state(postgresql: PostgreSQL, tmp_path: Path) -> None:
     """A pipe and a run with a suffix and a selection take turns on a state in a database."""
     states = {"uri": postgresql.new_database().dsn}
     shared, shop = tmp_path / "shared", new_shop(postgresql.new_database())

@@ -59,9 +59,7 @@ def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Javas:
     return Javas(folder)
 
 
-def test_run_starts_one_jvm_and_session_only_if_needed(
-    javas: Javas, postgresql: Any, tmp_path: Path
-) -> None:
+def test_run_starts_one_jvm_at_most(javas: Javas, postgresql: Any, tmp_path: Path) -> None:
     """A run starts one JVM, with a session in it only where Spark reads."""
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:

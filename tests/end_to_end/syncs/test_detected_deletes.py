@@ -58,10 +58,10 @@ def source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def test_deletes_are_applied_after_a_death_among_keys(
+def test_deletes_are_applied_after_death_among_keys(
     spark: SparkSession, connection: psycopg.Connection[Any], pipe: Pipe
 ) -> None:
-    """What goes before and after the two runs by processes is done in this one."""
+    """Only the two runs around the death are processes; the others run in this one."""
     trip = RoundTrip(pipe.bucket, pipe.tap)
     trip.run(with_state=True, **pipe.target)
     assert pipe.rows("public-orders", COLUMNS) == source(connection)

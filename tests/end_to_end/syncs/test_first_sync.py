@@ -60,10 +60,8 @@ def orders_pipe(database: Any, folder: Path, **settings: Any) -> Pipe:
     return Pipe(folder, tap)
 
 
-def test_first_incremental_idle_and_full_run_are_exact(
-    spark: Any, shop: Any, tmp_path: Path
-) -> None:
-    """The first run is one of two programs; the others, in this process, are so in `test_start`."""
+def test_first_sync_and_following_runs_are_exact(spark: Any, shop: Any, tmp_path: Path) -> None:
+    """The first run is a pipe of two programs; the others run in this process."""
     database, connection = shop
     pipe = orders_pipe(database, tmp_path)
     trip = RoundTrip(pipe.bucket, pipe.tap)

@@ -19,8 +19,8 @@ TABLE = """
 """
 
 
-def test_upsert_keeps_a_late_update_with_an_older_key(spark, postgresql, tmp_path):
-    """As `updated_at = now()` writes it, which is the moment at which its transaction began."""
+def test_upsert_keeps_late_update_with_older_key(spark, postgresql, tmp_path):
+    """`updated_at = now()` is the moment at which its transaction began."""
     database = postgresql.new_database()
     tap = {
         "jdbc_url": database.jdbc_url,

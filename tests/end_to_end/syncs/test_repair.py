@@ -246,7 +246,7 @@ def test_full_table_stream_is_repaired_by_key(
     assert len(pq.read_table(trip.folder / "raw/t")) == ROWS
 
 
-def test_repair_refuses_mass_deletes_and_a_locked_lake(
+def test_repair_refuses_mass_deletes_and_locked_lake(
     spark: SparkSession, database: Any, tmp_path: Path
 ) -> None:
     """A repair that would delete too much or disturb another run is refused."""

@@ -123,7 +123,7 @@ def test_missing_file_of_new_delta_table_is_recovered(tmp_path: Path, dead: Proc
 def test_foreign_changes_to_an_entry_are_not_reverted(
     tmp_path: Path,
 ) -> None:
-    """Nothing is decided then, and the text says what to do."""
+    """The commit stays published, and the error says what to do."""
     lake = conflicting(tmp_path, 3)
     lake.table(GROWS).optimize.compact()
     with pytest.raises(UnpublishableError, match="LAKE-087"):

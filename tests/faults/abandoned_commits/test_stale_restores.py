@@ -43,8 +43,8 @@ def test_stale_publisher_does_not_write_its_state(
     lake.check_exact(lake.sync())
 
 
-def test_stale_publisher_checks_before_retiring_files(tmp_path: Path, dead: Process) -> None:
-    """What it would retire is the table again."""
+def test_stale_publisher_checks_before_retiring(tmp_path: Path, dead: Process) -> None:
+    """After a restore the files that it would retire belong to the table again."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
     moved: list[str] = []

@@ -49,7 +49,7 @@ def test_kill_9_before_any_change_loses_nothing(tmp_path: Path) -> None:
     assert step > 12
 
 
-def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -> None:
+def test_repeated_kills_never_lose_a_checkpoint(tmp_path: Path) -> None:
     """Each process continues from where the ones before it were killed; only a recovery comes in
     between.
     """

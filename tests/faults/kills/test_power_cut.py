@@ -53,7 +53,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return events
 
 
-def test_retired_files_are_gone_before_published_mark(
+def test_files_are_retired_before_published_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retired files are durably removed before the run is marked as published."""

@@ -135,7 +135,7 @@ def free_of_the_dead(lake: TwoIcebergTables) -> None:
 def test_stale_publisher_of_abandoned_run_adds_nothing(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even if someone has restored the table since, so that its files would fit again."""
+    """Not even if the table was restored since, so that its files would fit again."""
     lake = TwoIcebergTables(tmp_path)
     for _ in range(3):
         lake.sync()

@@ -112,7 +112,7 @@ def test_only_one_of_two_runs_resumes(
 
 
 def test_stale_checkpoint_does_not_overwrite_successor(lake: ResumingLake) -> None:
-    """It was forced out while it lives, so what it continues to stage belongs to nobody."""
+    """A run that was forced out while alive continues to stage parts that nobody takes over."""
     sleeper, staged = with_one_part(lake, offered=True)
     checkpoint = lake.checkpoint()
     successor = opened(lake, force=True)

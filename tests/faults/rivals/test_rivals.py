@@ -177,7 +177,7 @@ def test_stale_retirement_does_not_undo_a_reset(
     assert lake.storage().read(LAYOUT.state) == before
 
 
-def test_commit_published_by_a_successor_is_not_undone(tmp_path: Path, dead: Process) -> None:
+def test_commit_published_by_successor_is_kept(tmp_path: Path, dead: Process) -> None:
     """A commit whose answer was lost but a successor published is not reported as undone."""
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()

@@ -52,7 +52,7 @@ def test_live_process_of_another_user_is_not_dead(
     assert entry(hidden, timedelta(seconds=1)).is_held()
 
 
-def test_ambiguous_process_id_holds_only_while_active(
+def test_ambiguous_process_id_holds_while_active(
     hidden: Process,
 ) -> None:
     """A process id that may have been reused holds the lock only while it shows life."""

@@ -181,7 +181,7 @@ def test_spark_submit_handles_its_own_settings(
     assert is_left_to_spark_submit({**CONF, **conf})
 
 
-def test_memory_limit_in_java_options_is_sparks_matter() -> None:
+def test_memory_limit_in_java_options_reaches_spark() -> None:
     """A memory limit among the Java options is left for Spark itself to refuse."""
     assert is_left_to_spark_submit(options="-Xmx2g")
     assert is_left_to_spark_submit(options="-Da='open")

@@ -180,7 +180,7 @@ def test_folder_sync_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_write_is_retried_if_its_scratch_file_is_gone(tmp_path: Path) -> None:
-    """As older versions do, and people."""
+    """An older version or a user may delete scratch files."""
     files = LocalFiles(tmp_path, SCRATCH)
     swept: list[Path] = []
 

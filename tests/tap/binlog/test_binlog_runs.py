@@ -186,7 +186,7 @@ def test_dropped_or_renamed_table_is_refused(
         assert "dropped, recreated or renamed" in refused(pipe)
 
 
-def test_xa_transactions_count_when_they_are_committed(server: MariaDB, tmp_path: Path) -> None:
+def test_xa_transactions_count_once_committed(server: MariaDB, tmp_path: Path) -> None:
     """Also in a later run, behind changes that came after them."""
     with piped(server, tmp_path, "create table t (id int primary key)") as (pipe, cursor):
         committed(pipe)

@@ -190,10 +190,10 @@ def bounds_of(database: FileDatabase, connection: Any, table: Table, kind: KeyTy
     return ColumnBounds(connection, StreamSql(dialect, plan), Key.of(table, table.columns[0], kind))
 
 
-def test_every_value_of_a_key_is_found_again_by_its_literal(
+def test_key_values_are_found_by_their_literals(
     spark: SparkSession, database: FileDatabase
 ) -> None:
-    """And the rows of a table whose order only the database knows come in that order."""
+    """Rows arrive in the database's order, even where only the database knows it."""
     statements = []
     for kind, (native_type, literals) in database.keys.items():
         statements.append(f"create table {quoted(kind)} ({quoted('the key')} {native_type})")

@@ -127,8 +127,8 @@ def test_tables_with_one_stream_name_are_refused() -> None:
     assert [each.table.schema for each in plans(twins[1], catalog=made).values()] == ["a-b"]
 
 
-def test_all_columns_without_exact_reading_are_in_one_message() -> None:
-    """Of all streams."""
+def test_unreadable_columns_are_in_one_message() -> None:
+    """The message names the columns of all streams."""
     derby = known_dialects()["derby"]
     first, second = (
         Table(

@@ -175,7 +175,7 @@ def test_full_table_is_cut_by_primary_key(rows, count):
     assert len(found) == max(1, -(-count // rows))
 
 
-def test_first_slice_includes_rows_arriving_before_it():
+def test_first_slice_includes_rows_before_it():
     """A row that arrives before the first slice is read is part of it."""
     connection = table([10, 20, 30])
     slices = indexed_slices(SqliteBounds(connection, "k"), Range(5, 30, True), lambda: 1, None)

@@ -53,7 +53,7 @@ def test_unconfigured_table_is_exported_whole() -> None:
     assert [column.name for column in found.columns] == list(COLUMNS)
 
 
-def test_catalog_overrides_options_specs_and_defaults() -> None:
+def test_catalog_overrides_other_settings() -> None:
     """The catalog overrides options, which override specs, which override defaults."""
     default = {"default_replication_key": "seen_at"}
     spec = {"incremental_tables": ["public.orders:cost:decimal"]}

@@ -257,7 +257,7 @@ def test_full_spool_disk_is_one_line_error(
     assert "no space left on the disk for " in run(database, tables=[table]).failed()
 
 
-def test_broken_connection_is_retried_without_repeats(
+def test_retried_connection_repeats_no_line(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection that breaks is retried, and its lines arrive once."""

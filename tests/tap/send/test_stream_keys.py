@@ -90,7 +90,7 @@ def test_keys_keep_condition_but_not_start_value() -> None:
         ({}, "detect_deletes needs a primary key"),
     ],
 )
-def test_incomparable_keys_are_refused_before_reading(options: dict, text: str) -> None:
+def test_incomparable_keys_are_refused_early(options: dict, text: str) -> None:
     """What can't be compared is refused before anything is read."""
     columns = COLUMNS if options else {"name": "text"}
     with pytest.raises(ConfigurationError, match=text):

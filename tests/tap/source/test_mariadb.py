@@ -177,9 +177,7 @@ def test_mariadb_databases_are_schemas(
     }
 
 
-def test_mariadb_tables_are_described_in_three_queries(
-    spark: SparkSession, database: MariaDatabase
-) -> None:
+def test_mariadb_tables_take_three_queries(spark: SparkSession, database: MariaDatabase) -> None:
     """Thirty MariaDB tables are described in three queries."""
     tables = 30
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
@@ -417,7 +415,7 @@ def test_unreadable_table_is_named_with_grant(database, spark) -> None:
 
 
 @pytest.mark.parametrize(("step", "hops"), [(1, False), (10, True)])
-def test_unique_numbers_are_cut_without_counting_rows(
+def test_unique_numbers_need_no_count(
     database: MariaDatabase, pipe, monkeypatch: pytest.MonkeyPatch, step: int, hops: bool
 ) -> None:
     """A hop reads all rows that it passes.

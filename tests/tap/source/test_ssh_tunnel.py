@@ -301,7 +301,7 @@ def test_invalid_tunnel_settings_are_refused_early() -> None:
     assert TapSettings.from_config(config).ssh_tunnel is None
 
 
-def test_revoked_key_is_refused_unlike_a_similar_host() -> None:
+def test_revoked_key_is_refused() -> None:
     """A revoked key is refused, and a host that is named like a key type is not."""
 
     def known(line: str) -> Any:

@@ -239,9 +239,7 @@ def test_truncated_table_list_is_split_by_schema(
     ]
 
 
-def test_negative_patterns_exclude_tables_and_schemas(
-    postgres: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_negative_patterns_exclude_tables(postgres: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Negative patterns exclude tables and schemas, and one that matches nothing is named."""
     script = """
         create table kept (id int primary key); create table audit_log (id int primary key);

@@ -138,7 +138,7 @@ def test_unwritable_batch_location_is_one_line_error(
     assert "Traceback" not in reported
 
 
-def test_connection_broken_between_batches_is_retried(
+def test_connection_lost_between_batches_is_retried(
     shop: Any,
     place: None,
     tmp_path: Path,

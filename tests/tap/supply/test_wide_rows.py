@@ -93,7 +93,7 @@ def test_batches_stay_small_until_rows_are_narrow() -> None:
 
 
 @pytest.mark.parametrize(("key", "batches"), [("primary key", False), ("", False), ("", True)])
-def test_rows_widening_mid_table_are_fetched_by_bytes(
+def test_rows_that_widen_are_fetched_by_bytes(
     spark: SparkSession,
     postgresql: Any,
     tmp_path: Path,

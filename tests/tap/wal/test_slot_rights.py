@@ -148,7 +148,7 @@ def test_run_waits_for_active_slot(own: str, monkeypatch: pytest.MonkeyPatch) ->
             assert ours.look()
 
 
-def test_unpublished_table_is_forgotten_after_writers(
+def test_unpublished_table_is_forgotten_late(
     older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old minor version would continue with what it remembers of the transaction that wrote

@@ -69,7 +69,7 @@ def test_key_value_is_normalized_as_tap_writes_it(saved, columns, given, becomes
         ("abc", {"k": "binary"}, "xyz", "x0aff"),
     ],
 )
-def test_wrong_key_value_type_is_refused_with_example(saved, columns, given, looks_like) -> None:
+def test_wrong_key_value_type_is_refused(saved, columns, given, looks_like) -> None:
     """A value of another type is refused with an example of a valid one."""
     key = key_of_bookmark("k", saved, columns, "saved")
     assert key is not None

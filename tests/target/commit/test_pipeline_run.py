@@ -255,7 +255,7 @@ def test_append_calls_are_independent_of_table_size(tmp_path: Path) -> None:
     assert calls[0] == calls[1]
 
 
-def test_append_requests_on_s3_are_independent_of_size(s3: S3) -> None:
+def test_s3_requests_of_append_ignore_table_size(s3: S3) -> None:
     """An append on S3 makes the same requests, whatever the table holds."""
     requests = []
     for files in (1, 40):

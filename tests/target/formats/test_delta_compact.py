@@ -298,7 +298,7 @@ def test_compact_skips_unsupported_delta_tables(
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_compaction_keeps_foreign_delta_column_values(
+def test_compaction_keeps_foreign_delta_columns(
     lake: CompactedLake,
 ) -> None:
     """A compaction keeps the values of a column that another program added."""

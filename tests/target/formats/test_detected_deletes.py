@@ -316,9 +316,7 @@ def test_overwrite_logs_that_keys_are_ignored(lake: Lake, caplog: pytest.LogCapt
     assert "its keys are ignored: load_method overwrite" in caplog.text
 
 
-def test_tap_death_while_sending_keys_deletes_nothing(
-    lake: Lake, checkpoints_at_once: None
-) -> None:
+def test_tap_death_among_keys_deletes_nothing(lake: Lake, checkpoints_at_once: None) -> None:
     """A tap that dies while sending keys deletes nothing; the next one resends them all."""
     lake.load(items(), *map(item, range(10)), hard_delete=True)
     state = {"type": "STATE", "value": {"bookmarks": {"s": 1}}}

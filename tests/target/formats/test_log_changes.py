@@ -62,7 +62,7 @@ def kept(lake: Lake, columns: str, *, marked: bool = False) -> list[tuple[Any, .
 
 # What a log of files is to a merge, one of the two says for both.
 @pytest.mark.parametrize(("lake", "hard"), [("parquet", True), ("delta", False)], indirect=["lake"])
-def test_omitted_log_value_is_taken_from_previous_row(lake: Lake, hard: bool) -> None:
+def test_omitted_log_value_is_the_previous_one(lake: Lake, hard: bool) -> None:
     """A value that the log omits is taken from the previous row."""
     first = [row(None, id=key, note="first", body=f"body {key}") for key in range(1, 8)]
     lake.load(changes("full"), *first, hard_delete=hard)

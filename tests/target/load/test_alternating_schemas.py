@@ -63,7 +63,7 @@ def test_alternating_schemas(spark: object, lake: Lake, method: str) -> None:
 
 
 @pytest.mark.usefixtures("without_jvm")
-def test_rows_keep_their_order_under_alternating_schemas(lake: Lake) -> None:
+def test_alternating_schemas_keep_row_order(lake: Lake) -> None:
     """Rows under alternating SCHEMAs are in the file in the order in which they came."""
     messages: list[Any] = []
     for number in range(60):

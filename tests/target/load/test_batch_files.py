@@ -26,7 +26,7 @@ def test_target_announces_batch_capability() -> None:
     assert PluginCapabilities.BATCH in TargetSparkLake.capabilities
 
 
-def test_records_and_batches_of_one_stream_keep_their_order(lake: Lake, tap: BatchRun) -> None:
+def test_records_and_batches_keep_their_order(lake: Lake, tap: BatchRun) -> None:
     """Names of files show which row was received last; within a file, its rows do."""
     body = [
         record("s", id=1),

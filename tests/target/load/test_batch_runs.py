@@ -76,7 +76,7 @@ def batches_left(lake: Lake) -> list[str]:
         (Lake, "overwrite-delete-stale", False),
     ],
 )
-def test_batches_are_loaded_by_every_method_as_records_are(
+def test_every_method_loads_batches_like_records(
     spark: object, tmp_path: Path, kind: type[Lake], method: str, metadata: bool
 ) -> None:
     """Records and batches of all kinds in turns: of rows with one key the last received stays."""

@@ -108,7 +108,7 @@ def test_known_delta_is_refused_before_any_record(
         lake.load(*before, b"this line is not even read\n")
 
 
-def test_foreign_stream_is_full_once_after_state_reset(lake: Lake) -> None:
+def test_foreign_stream_is_full_after_state_reset(lake: Lake) -> None:
     """After a state reset, a foreign stream is full for one run."""
     before, behind = foreign(
         "overwrite", ["clock"], {"bookmarks": {"s": {"replication_key_value": 1}}}

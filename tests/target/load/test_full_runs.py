@@ -69,7 +69,7 @@ def test_unconfirmed_full_run_changes_nothing(lake: Lake) -> None:
     lake.load(*run([], "full", {}, again={"how": "ask", "streams": {"new": LISTED}}))
 
 
-def test_full_refresh_replaces_incremental_append_only(
+def test_full_refresh_replaces_append_only_tables(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full refresh replaces append-only tables that are read incrementally."""

@@ -50,7 +50,7 @@ def test_history_over_other_stream_is_refused(lake: Lake) -> None:
     assert lake.rows("x__history", "id") == [(1,)]
 
 
-def test_whether_a_table_is_a_history_is_its_records_to_say() -> None:
+def test_history_table_is_recognized_by_its_record() -> None:
     """A table whose name ends like a history's is one only for the stream that keeps it."""
     own = TableRecord("p", "x__history", load_method="upsert")
     history = TableRecord("p", "x", load_method="append-dedup")

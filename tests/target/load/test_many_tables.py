@@ -59,10 +59,8 @@ class RemoteLake(Lake):
         return Counter(request.method for request in self.proxy.passed)
 
 
-def test_each_further_table_costs_a_fixed_number_of_requests(
-    s3: S3, proxy: Proxy, tmp_path: Path
-) -> None:
-    """An overwrite has the most to ask: which files there were. At the second run they go."""
+def test_requests_of_a_further_table_are_fixed(s3: S3, proxy: Proxy, tmp_path: Path) -> None:
+    """An overwrite needs the most requests: it lists old files, and a second run deletes them."""
     runs = {}
     for tables in (3, 11):
         lake = RemoteLake(s3, proxy, tmp_path)

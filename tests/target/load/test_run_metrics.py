@@ -84,7 +84,7 @@ def test_metrics_file_has_rows_bytes_lag_and_duration(lake: Lake, tmp_path: Path
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
 
 
-def test_failed_run_metrics_keep_last_success_and_lag(lake: Lake, tmp_path: Path) -> None:
+def test_failed_run_metrics_keep_last_success(lake: Lake, tmp_path: Path) -> None:
     """A failed run's metrics show the last success and the watermark's current age."""
     path = tmp_path / "spark_lake.prom"
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()

@@ -165,7 +165,7 @@ def test_late_meltano_state_does_not_move_state_back(lake: SmallLake, reported: 
     assert value_of(numbers(lake)) == state_of(first)
 
 
-def test_late_idle_run_state_does_not_move_state_back(
+def test_late_idle_run_keeps_newer_state(
     lake: SmallLake,
 ) -> None:
     """The late state of a run without rows does not move the pipeline back."""

@@ -163,7 +163,7 @@ def test_config_defaults_to_target_json(
     assert spark_lake.command(["view"]) == 0
 
 
-def test_unknown_pipeline_is_refused_with_a_suggestion(lake: Lake, capsys: Any) -> None:
+def test_unknown_pipeline_gets_a_suggestion(lake: Lake, capsys: Any) -> None:
     """A pipeline that never ran is refused with the nearest name and leaves nothing."""
     standing = sorted(lake.folder.rglob("*"))
     words = {

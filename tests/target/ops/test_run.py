@@ -152,7 +152,7 @@ def test_full_run_asks_to_replace_or_append_again(two_tables: Path) -> None:
 
 
 @pytest.mark.slow
-def test_full_run_of_a_script_replaces_tables_unless_they_shrink(two_tables: Path) -> None:
+def test_scripted_full_run_refuses_shrunk_tables(two_tables: Path) -> None:
     """A script can't answer. A table that shrinks fails the run until that is accepted."""
     rewritten(two_tables / "target.json", max_shrink_percent=50)
     with closing(sqlite3.connect(two_tables / "shop.db")) as database, database:

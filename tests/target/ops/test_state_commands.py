@@ -342,7 +342,7 @@ def test_lower_value_keeps_open_transactions(lake: SmallLake, capsys) -> None:
         }
 
 
-def test_malformed_state_is_refused_with_its_position(lake: SmallLake, capsys) -> None:
+def test_malformed_state_is_refused_by_position(lake: SmallLake, capsys) -> None:
     """A malformed state is refused by line and column; one edited by hand is used."""
     lake.sync()
     lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": nope}')

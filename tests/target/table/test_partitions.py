@@ -100,7 +100,7 @@ def _hive(text: str | None) -> str:
 
 
 @BOTH_WAYS
-def test_time_partitions_are_independent_of_time_zone(
+def test_time_partitions_ignore_session_time_zone(
     lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time partitions use wall-clock or UTC time, whatever the session's time zone."""

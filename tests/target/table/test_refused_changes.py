@@ -92,7 +92,7 @@ def test_incompatible_change_fails_before_writing(
     assert (lake.files(), lake.state()) == (files, {"n": 1})
 
 
-def test_incompatible_midstream_schema_is_unpublished(lake: Lake) -> None:
+def test_incompatible_schema_publishes_nothing(lake: Lake) -> None:
     """An incompatible schema in mid-stream publishes nothing of the run."""
     messages = [
         record("s", id=1, a=1),

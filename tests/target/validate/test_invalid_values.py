@@ -134,7 +134,7 @@ def test_every_schema_keyword_is_enforced(body: dict, values: dict) -> None:
         verdict(stream, line)
 
 
-def test_required_member_must_exist_even_if_undeclared(lake: Lake, tap: BatchRun) -> None:
+def test_undeclared_required_member_must_exist(lake: Lake, tap: BatchRun) -> None:
     """In records and in typed files; the metadata columns are the target's own."""
     message = schema(
         "s", {"id": {"type": "integer"}}, required=["id", "email", "_sdc_extracted_at"]
@@ -148,7 +148,7 @@ def test_required_member_must_exist_even_if_undeclared(lake: Lake, tap: BatchRun
     assert lake.rows("s", "id") == [(1,), (2,)]
 
 
-def test_unvalidated_record_needs_only_fitting_columns(
+def test_unvalidated_record_must_fit_its_columns(
     lake: Lake,
 ) -> None:
     """Without validation, an invalid record is taken as far as its columns can hold it."""

@@ -138,7 +138,7 @@ def test_no_table_is_scanned_without_writes(source, monkeypatch):
     assert looks == []
 
 
-def test_unreached_bookmark_rows_are_not_taken_as_seen(source):
+def test_unreached_bookmark_rows_stay_unseen(source):
     """Rows at a bookmark that a run does not reach are not taken as seen."""
     it = source(
         "create table t (id integer primary key, k date, v text); create index on t (k);"
@@ -160,7 +160,7 @@ def test_unreached_bookmark_rows_are_not_taken_as_seen(source):
     assert it.ids() == []
 
 
-def test_bookmark_set_back_by_hand_includes_its_value(source):
+def test_bookmark_set_back_includes_its_value(source):
     """A bookmark that is set back by hand also sends the rows at its value."""
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 9) n;")
     assert it.ids() == list(range(1, 10))

@@ -19,7 +19,7 @@ from tap.opened import login
 from tap.send.keys.keyed_pipes import Source
 
 
-def test_sqlite_keys_of_another_storage_type_are_exact(
+def test_sqlite_keys_of_other_types_are_exact(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection],
 ) -> None:
     """SQLite keys stored as another type than the column's are exact."""

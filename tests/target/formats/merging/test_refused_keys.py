@@ -53,7 +53,7 @@ def test_reserved_column_names_are_refused(keys: tuple, options: dict, said: str
 
 
 @pytest.mark.parametrize("method", MERGING)
-def test_merge_without_a_key_is_refused_before_reading(lake: Lake, method: str) -> None:
+def test_merge_without_key_is_refused_early(lake: Lake, method: str) -> None:
     """A merging load method without a key is refused before any record is read."""
     with pytest.raises(ConfigurationError, match=rf"LAKE-040 .*load_method.*{method}"):
         lake.load(schema("s", ITEM), b"this line is not even read\n", load_method=method)

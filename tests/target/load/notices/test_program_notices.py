@@ -44,7 +44,7 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("messages", "outcome"), [(GOOD, "succeeded"), ([*GOOD, b"no message\n"], "failed")]
 )
-def test_receiver_never_changes_exit_or_leaks_its_url(
+def test_receiver_changes_no_exit_and_leaks_no_url(
     lake: Lake, hook: Webhook, answer: int, messages: list[Any], outcome: str
 ) -> None:
     """The program exits as it would without a receiver and never shows its URL."""
