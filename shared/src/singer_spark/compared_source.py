@@ -1,8 +1,6 @@
-"""A tap's source as `verify` compares it with a lake and `check` looks at it: the interface between
-the two programs.
+"""A tap's source for `verify` and `check`: the interface between the two programs.
 
-The target imports the tap's module by name, so neither package needs the other. What a look at the
-surroundings of a pipeline found has the same form for source and lake.
+The target imports the tap's module by name, so neither package needs the other.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ PROBLEM: Literal["problem"] = "problem"
 
 @dataclass(frozen=True)
 class Summing:
-    """How both sides sum up their rows by buckets, so that equal rows can be recognised without
-    sending them.
+    """How both sides sum up their rows by buckets: equal rows need not be sent.
 
     The text of a row joins those of its columns: integers and decimals with all digits of their
     scale, dates and moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1
@@ -122,8 +119,7 @@ class ComparedSource(Protocol):
         """
 
     def opened(self, stream: str, state: Mapping[str, Any]) -> AbstractContextManager[SourceRows]:
-        """The rows of a stream, in one snapshot where the database shares one, for as long as the
-        context lasts.
+        """The rows of a stream, in one snapshot where the database shares one.
 
         Raises:
             SourceError: the database refused.

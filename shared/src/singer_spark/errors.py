@@ -1,5 +1,4 @@
-"""The tree of errors, their reporting to the user in one line, and the recognition of exhausted
-memory or disk in errors of Python, Arrow and Spark.
+"""The errors, their report in one line, and how exhausted memory and disks are recognised.
 
 ::
 
@@ -107,17 +106,11 @@ class SourceError(SingerSparkError):
 
 
 class ConnectionLostError(SourceError):
-    """The connection to the database broke, or it takes none just now.
-
-    If asked again, it may answer.
-    """
+    """The connection to the database broke, or it takes none just now; it may if asked again."""
 
 
 class DisturbedError(SourceError):
-    """Another session changed a table while it was read, or waited to.
-
-    The next run continues where this one stopped.
-    """
+    """Another session changed or locked a table while it was read; the next run continues."""
 
 
 class SkippedStreamsError(SourceError):
@@ -151,9 +144,7 @@ class DamagedError(StorageError):
 
 
 class UnpublishableError(StorageError):
-    """A committed run can't be published as things are: files are gone, or someone else changed its
-    table.
-    """
+    """A committed run can't be published: files are gone, or someone else changed its table."""
 
 
 class LockedError(SingerSparkError):
@@ -165,9 +156,7 @@ class ResourceError(SingerSparkError):
 
 
 def register_secret(text: str | None) -> None:
-    """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes
-    `redact`.
-    """
+    """Mask this text in all that passes `redact`, also as a URL, JSON or HTML encodes it."""
     # A text of several lines, such as a key, may be printed in one line, or line by line.
     lines = (
         [line for line in text.splitlines() if len(line) >= LONG_LINE]
@@ -220,9 +209,7 @@ def redact_logs() -> None:
 
 
 def wants_traceback(program: str) -> bool:
-    """Whether the user asked for debug output, by the flag, the SDK's variable or the program's
-    own.
-    """
+    """Whether the user asked for debug output: by flag, the SDK's variable or the program's."""
     named = program.upper().replace("-", "_") + "_LOGLEVEL"
     levels = [os.environ.get(name, "") for name in ("SINGER_SDK_LOG_LEVEL", "LOGLEVEL", named)]
     following = dict(zip(sys.argv, sys.argv[1:], strict=False))
@@ -242,16 +229,12 @@ def first_of(reasons: Sequence[str]) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text in one line, secrets masked before it is cut: half a secret would not
-    be recognised.
-    """
+    """The beginning of a text in one line; masked before it is cut, so that no half is left."""
     return redact(" ".join(redact(text).split()))[:length]
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one redacted line, with its code; with its class name unless it is one of
-    ours.
-    """
+    """The error as one redacted line: with its code, or its class name if it is not ours."""
     if isinstance(error, SingerSparkError):
         return redact(" ".join(redact(str(error)).split()))
     return (
@@ -282,9 +265,7 @@ def report(error: Exception, program: str) -> int:
 
 
 def limit_reached(text: str) -> ResourceError | None:
-    """The ResourceError for a program's message about a limit of the machine; None for any other
-    text.
-    """
+    """The ResourceError for a message about a limit of the machine; None for other texts."""
     ours = "\n".join(line for line in text.splitlines() if not _OF_A_SERVER.search(line))
     return next(
         (

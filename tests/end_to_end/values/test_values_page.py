@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from singer_spark.core.schema_mapping import lake_type, property_schema
-from singer_spark.core.sql_type import SqlType
+from singer_spark.core.schema_mapping import lake_type
+from singer_spark.core.sql_type import SqlType, property_schema
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.type_rules import KNOWN_TYPES
 from target_spark_lake.table.declared_columns import declared_types

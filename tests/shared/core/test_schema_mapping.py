@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from singer_spark.core.schema_mapping import SqlType, lake_type, property_schema, stream_columns
+from singer_spark.core.schema_mapping import lake_type, stream_columns
+from singer_spark.core.sql_type import SqlType, property_schema
 from singer_spark.errors import SchemaError
 
 

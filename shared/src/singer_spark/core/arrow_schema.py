@@ -1,6 +1,4 @@
-"""Lake columns as Arrow schemas, and back, and which columns of a table a Parquet writer treats
-differently: those whose values repeat, or are too long to be repeated.
-"""
+"""Lake columns as Arrow schemas, and back; columns that a Parquet writer treats specially."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ SAMPLED_ROWS = 4096
 LONG_BYTES = 1 << 20
 
 
-def _arrow(function: str, *arguments: str) -> pa.DataType:
-    return getattr(pa, function)(*arguments)
-
-
-_ARROW = {name: _arrow(*each.arrow.split()) for name, each in SCALARS.items()}
+_ARROW = {
+    name: getattr(pa, function)(*arguments)
+    for name, each in SCALARS.items()
+    for function, *arguments in [each.arrow.split()]
+}
 LAKE_SCALARS = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 
 
@@ -57,20 +55,14 @@ def _lake_type(arrow: pa.DataType) -> LakeType:
 
 
 def repeating(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary is shorter, by the first rows of a file.
-
-    Nested and long ones get none.
-    """
+    """The flat, short columns for which a dictionary saves space, by a file's first rows."""
     first = rows.slice(0, SAMPLED_ROWS)
-    flat = [
-        each
-        for each in first.schema
-        if not pa.types.is_nested(each.type) and not _is_long(first[each.name])
-    ]
     return [
         each.name
-        for each in flat
-        if pc.count_distinct(first[each.name]).as_py() * 2 <= first.num_rows
+        for each in first.schema
+        if not pa.types.is_nested(each.type)
+        and not _is_long(first[each.name])
+        and pc.count_distinct(first[each.name]).as_py() * 2 <= first.num_rows
     ]
 
 

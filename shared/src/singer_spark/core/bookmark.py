@@ -1,6 +1,4 @@
-"""Bookmarks: where a stream's next run starts, which rows at exactly that value were already sent,
-and, if some transactions were still open, which ones a run could see.
-"""
+"""Bookmarks: where a stream's next run starts, and what was sent or still open there."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ MAX_SEEN = 50_000
 MAX_OPEN = 100
 HASH_CHARACTERS = 16
 MAX_BOUNDARY_HASHES = 1000
-# The limit for a finished stream. A bookmark within a run has fewer, because it is written after
-# each slice.
+# The limit for a finished stream; within a run, it is written after each slice, and smaller.
 MAX_WINDOW_HASHES = 10_000
 BUCKETS = 256
 _HASH_BYTES = HASH_CHARACTERS // 2
@@ -48,8 +45,7 @@ class TransactionSnapshot:
         system: The database system's identifier: another one's numbers mean nothing.
         xmin: Every transaction below it had ended.
         xmax: No transaction from here on had ended.
-        seen: The transactions in between whose rows the run could see, ascending; at most
-            `MAX_SEEN`.
+        seen: Transactions in between whose rows the run could see, ascending; at most `MAX_SEEN`.
         quiet: No transaction was open for long.
         timeline: The history of the system to which the numbers belong; None: unknown. Another one
             begins with a failover or a restore to an earlier state.
@@ -75,9 +71,7 @@ class TransactionSnapshot:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its
-        numbers, packed.
-        """
+        """`{"format_version", "system", "xmin", "xmax"}`, and `seen` as packed distances."""
         packed: dict[str, Any] = {"format_version": SNAPSHOT_FORMAT, "system": self.system}
         packed |= {"xmin": self.xmin, "xmax": self.xmax}
         if self.timeline is not None:
@@ -122,16 +116,8 @@ class TransactionSnapshot:
         names = packed.get("open", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"its snapshot names {names!r} as open")
-        return cls(
-            system,
-            xmin,
-            xmax,
-            listed,
-            packed.get("quiet") is True,
-            timeline,
-            relation,
-            tuple(names),
-        )
+        quiet = packed.get("quiet") is True
+        return cls(system, xmin, xmax, listed, quiet, timeline, relation, tuple(names))
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
@@ -145,10 +131,7 @@ def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Since:
-    """The lowest key of a window below a bookmark.
-
-    `raw` is the database's text if its order is that of the text.
-    """
+    """The lowest key of a window below a bookmark; `raw` if its order is that of the text."""
 
     value: KeyValue
     raw: str | None = None
@@ -160,10 +143,7 @@ class Since:
 
     @classmethod
     def from_json(cls, packed: Any, like: KeyValue) -> Since:
-        """Parse the result of `to_json`, a key of the same type as another one.
-
-        ValueError: it is malformed.
-        """
+        """Parse the result of `to_json`, a key `like` another; ValueError: it is malformed."""
         if not isinstance(packed, dict):
             raise ValueError(f"its window begins at {packed!r}")
         raw = packed.get("raw")
@@ -173,16 +153,13 @@ class Since:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Fingerprints of the rows that were sent in a window that ends at the bookmark: a multiset of
-    bounded size.
+    """Fingerprints of the rows sent in a window that ends at the bookmark: a bounded multiset.
 
     Attributes:
         rows: Number of rows sent in it.
         hashes: One fingerprint a row, sorted, twins repeated; empty if there are too many.
-        buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte;
-            otherwise empty.
-        checksum: The database's own checksum of these rows, if it has one: a run that gets the same
-            need not read them.
+        buckets: In that case, sums (modulo 2**64) of the fingerprints by first byte; else empty.
+        checksum: The database's checksum of these rows, if any: with the same none need be read.
         mixed: Rows that were sent before another one reached this value may have become that one,
             so their fingerprints do not prove that the target has them.
         since: The window's lowest key; None: it has the bookmark's own value alone.
@@ -207,9 +184,7 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}`, `hashes` or `buckets` in base64 (8 bytes each), and further
-        members if set.
-        """
+        """`{"format_version", "rows"}`, `hashes` or `buckets` (8 bytes each, base64), and so on."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
@@ -261,11 +236,9 @@ class Bookmark:
     Attributes:
         replication_key: The column's name.
         value: The greatest value that was sent, or one at which nothing was sent yet.
-        boundary: Which rows at that value were sent; None if unknown: then all of them are sent
-            again.
+        boundary: Which rows at that value were sent; None if unknown: all are sent again.
         raw: The database's own text of the value, if its order is that of the text (SQLite).
-        snapshot: The transactions whose rows below the value could be sent; None: all there will
-            ever be.
+        snapshot: Transactions whose rows below the value could be sent; None: all there will be.
         runs: The moments at which runs fixed their upper bounds, by the database's clock in whole
             seconds, each with that bound. They range from the last run that began before the oldest
             open transaction to the last run. Only kept for a key of whole numbers, if the database
@@ -288,8 +261,7 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            # With the value it belongs to: an editor of the bookmark's value will not know about
-            # it.
+            # With its value: an editor of the bookmark's value will not know about it.
             entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
@@ -307,9 +279,7 @@ class Bookmark:
         *,
         aware: bool,
     ) -> Bookmark | None:
-        """Parse a stream's entry, for which the two documented fields suffice.
-
-        None if it holds no value.
+        """Parse a stream's entry; two documented fields suffice. None if it has no value.
 
         Raises:
             StateError: the value is not of the key's type, or belongs to another key.
@@ -340,22 +310,19 @@ class Bookmark:
                 "run with --full",
             ) from error
         raw = entry.get("replication_key_raw")
-        # An editor of the value will not know about the raw text, so it is used only while both
-        # agree.
+        # An editor of the value doesn't know the raw text, which counts only while both agree.
         if raw is not None and _parsed(raw, parsed) != parsed:
             raw, boundary = None, None
         kept = packed.get("value") if packed is not None else None
         if kept is not None and (before := _parsed(kept, parsed)) != parsed:
             boundary = None
-            # Rows of open transactions are still to come below a lower value; a greater one skips
-            # them.
+            # Open transactions' rows are still to come below a lower value, not a greater one.
             snapshot = snapshot if before is not None and parsed < before else None
         return cls(replication_key, parsed, boundary, raw, snapshot, runs)
 
 
 def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
-    """Refuse a value that can be parsed, but has another place in the current order of the key's
-    column.
+    """Refuse a value that parses, but is at another place in the current order of the column.
 
     It is `ours` if it was certainly written by `to_json`, and not by hand.
     """
@@ -367,11 +334,9 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
         and key_type in (KeyType.DATETIME, KeyType.TIMESTAMP)
         and isinstance(value, str)
         and "T" in value
+        and value.endswith("Z") != aware
     ):
-        if value.endswith("Z") != aware:
-            raise ValueError(
-                f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)"
-            )
+        raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
 def _parsed(raw: Any, like: KeyValue) -> KeyValue | None:

@@ -1,5 +1,4 @@
-"""Config files: read as users write them, in JSON or in YAML with its comments, with the `.env`
-file beside them; their references; and the problems of their settings.
+"""Config files as users write them, JSON or YAML: their `.env`, references and problems.
 
 A reference is `${NAME}`, `${file:PATH}` or `${aws-sm:NAME}`: a variable, a file's content, a secret
 of a store. Problems are reported setting by setting, in messages that show no secret.
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 ENV_FILE = ".env"
 FROM_ENVIRONMENT = "ENV"
 YAML_ENDINGS = (".yml", ".yaml")
-# Anything else between the braces is left as it is: Spark has references of its own, like
-# ${env:HOME}.
+# Anything else in braces stays: Spark has references of its own, like ${env:HOME}.
 _REFERENCE = re.compile(
     r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
     r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"
 )
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "greater than", "maximum": "at most"}
 # Settings that the SDK adds by itself and that are its own to check.
 SDK_SETTINGS = (
     "stream_maps",
@@ -72,11 +71,8 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
             RunCode.FILE_UNREADABLE, f"{option} {file}: {error.strerror}{missing}"
         ) from error
     read_variables(path.parent)
-    value = (
-        _yaml(data, f"{option} {file}")
-        if path.suffix in YAML_ENDINGS
-        else _json(data, f"{option} {file}")
-    )
+    parse = _yaml if path.suffix in YAML_ENDINGS else _json
+    value = parse(data, f"{option} {file}")
     if not isinstance(value, dict):
         kind = "a YAML mapping" if path.suffix in YAML_ENDINGS else "a JSON object"
         raise ConfigurationError(RunCode.FILE_MALFORMED, f"{option} {file}: it must hold {kind}")
@@ -84,9 +80,7 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
 
 
 def read_variables(folder: Path) -> None:
-    """Set the variables of a folder's `.env` that the environment does not have.
-
-    Each value is taken as written.
+    """Set the variables of a folder's `.env`, as written, that the environment does not have.
 
     Raises:
         ConfigurationError: the file can't be read.
@@ -112,8 +106,7 @@ def read_variables(folder: Path) -> None:
 
 
 def usual_config(stem: str) -> str:
-    """The config file of this name in the current folder, JSON or YAML; the JSON file's name if
-    there is none.
+    """The config file of this name here, JSON or YAML; the JSON file's name if there is none.
 
     Raises:
         ConfigurationError: there are several.
@@ -182,16 +175,12 @@ def _loader() -> Any:
 def expand(
     config: Mapping[str, Any], properties: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Replace references (`${NAME}`, …) by their values, in each text at any depth.
+    """Replace references (`${NAME}`, …; `$${` is a plain `${`) in each text at any depth.
 
-    `$${` is a plain `${`.
-
-    A setting that consists of a single reference is parsed as JSON if `properties` declares
-    something other than text (a number, a list, …).
+    A single reference is parsed as JSON if `properties` declares no text (a number, a list, …).
 
     Raises:
-        ConfigurationError: a variable is not set, or a file or secret can't be read; names each
-            such setting.
+        ConfigurationError: names each setting with an unset variable, unreadable file or secret.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
@@ -204,7 +193,7 @@ def expand(
         if (
             isinstance(config.get(name), str)
             and expanded[name] != config[name]
-            and not _is_text(schema)
+            and "string" not in _kinds(schema)
         ):
             text, expanded[name] = expanded[name], _parsed_json(expanded[name])
             if redact(text) != text:
@@ -213,8 +202,7 @@ def expand(
 
 
 def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert numeric settings to `int` or `float`: an environment variable gives text, the SDK's
-    JSON a Decimal.
+    """Convert numeric settings: an environment variable gives text, the SDK's JSON a Decimal.
 
     A value that is not a finite number stays or becomes text, which the config check refuses.
     """
@@ -257,11 +245,9 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
         return "${"
     if found["store"]:
         return _secret(found["store"], found["secret"], where, problems)
-    return (
-        _content(found["path"], where, problems)
-        if found["path"]
-        else _variable(found["name"], where, problems)
-    )
+    if found["path"]:
+        return _content(found["path"], where, problems)
+    return _variable(found["name"], where, problems)
 
 
 def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
@@ -287,10 +273,7 @@ def _variable(name: str, where: str, problems: list[str]) -> str:
 
 
 def _content(path: str, where: str, problems: list[str]) -> str:
-    """Read a file without its final line break.
-
-    The content is registered as a secret, because no name shows whether it is one.
-    """
+    """Read a file without its final line break, and register its content as a secret."""
     try:
         text = Path(path).expanduser().read_bytes().decode()
     except UnicodeDecodeError:
@@ -303,10 +286,6 @@ def _content(path: str, where: str, problems: list[str]) -> str:
     if is_secret_value(text):
         register_secret(text)
     return text
-
-
-def _is_text(schema: Mapping[str, Any]) -> bool:
-    return "string" in _kinds(schema)
 
 
 def _parsed_json(text: str) -> Any:
@@ -348,19 +327,17 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
         or any(kind in str(schema.get("type")) for kind in ("array", "object"))
     )
     shown = "" if secret else f", not {instance!r}"
+    above = f"{path}." if path else ""
     match error.validator:
         case "additionalProperties":
             known = list(schema["properties"])
-            names = [f"{path}.{name}" if path else name for name in instance if name not in known]
             return [
-                f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}"
-                for name in names
+                f"{above}{name}: no such setting{nearest(name.rpartition('.')[2], known)}"
+                for name in instance
+                if name not in known
             ]
         case "required":
-            missing = [name for name in wanted if name not in instance]
-            return [
-                f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing
-            ]
+            return [f"{above}{name}: is missing" for name in wanted if name not in instance]
         case "type":
             kinds = [
                 kind for kind in ([wanted] if isinstance(wanted, str) else wanted) if kind != "null"
@@ -371,12 +348,8 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
                 f"{path}: must be one of "
                 f"{', '.join(str(each) for each in wanted if each is not None)}{shown}"
             ]
-        case "minimum":
-            return [f"{path}: must be at least {wanted}{shown}"]
-        case "exclusiveMinimum":
-            return [f"{path}: must be greater than {wanted}{shown}"]
-        case "maximum":
-            return [f"{path}: must be at most {wanted}{shown}"]
+        case "minimum" | "exclusiveMinimum" | "maximum" as bound:
+            return [f"{path}: must be {_BOUNDS[bound]} {wanted}{shown}"]
         case "minLength":
             return [f"{path}: must not be empty"]
     return [f"{path}: is not valid" if secret else f"{path}: {error.message}"]

@@ -1,5 +1,4 @@
-"""Secrets of a config: which of its texts are secret, by their names and inside of URLs, and the
-stores that keep secrets, as `${aws-sm:NAME}` names them.
+"""Secrets of a config: which of its texts are secret, and the stores named by `${aws-sm:NAME}`.
 
 Each store is one function here with its own HTTP API and login, which returns the text stored under
 a name. If that text is a JSON object, `#` and one of its keys may follow the name. Its client is
@@ -20,8 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from singer_spark.errors import redact, register_secret
 
-# Names that Spark treats as secret (`spark.redaction.regex`), and those of JDBC drivers, stores and
-# tunnels.
+# Secret names of Spark (`spark.redaction.regex`), JDBC drivers, stores and tunnels.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
     r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|"
@@ -33,14 +31,7 @@ _BESIDE = re.compile(
     r"(?i)(?:file|path|type|alias|provider|providers|location|url|uri|cache|enabled|algorithm)$"
 )
 # Maps whose keys are names of streams and columns.
-_OF_USERS_NAMES = (
-    "stream_options",
-    "stream_maps",
-    "incremental_tables",
-    "queries",
-    "tables",
-    "schemas",
-)
+_OF_USERS_NAMES = "stream_options stream_maps incremental_tables queries tables schemas".split()
 _NO_SECRETS = ("true", "false", "null", "none")
 
 _PARAMETERS = (
@@ -49,15 +40,13 @@ _PARAMETERS = (
     re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;,()]*)"),
 )
 _LOGINS = (
-    # Passwords may hold characters that a URL should encode; a text that is too long is just never
-    # found.
+    # Passwords may lack a URL's encoding; a text that is too long is just never found.
     re.compile(r"//(?P<login>[^/?;]*)@"),
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
-# A driver may split a URL elsewhere than its author meant, and then quote a piece of the password.
-# The text before the last `@` may also be host, port and parameters, as in
-# `//[::1]:5432/db?user=a@b`: these are not split into pieces.
+# A driver may split a URL elsewhere than meant, and quote a piece of the password. But the text
+# before the last `@` may also be host, port and parameters: `//[::1]:5432/db?user=a@b`.
 _BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
 _SHORTEST_PIECE = 4
 _SHORTEST_MEMBER = 8
@@ -84,9 +73,7 @@ def is_secret_setting(schema: Mapping[str, Any]) -> bool:
 
 
 def is_secret_value(text: str) -> bool:
-    """Whether a text in a secret's place can be a secret: otherwise each `true` in a log would be
-    masked.
-    """
+    """Whether a text in a secret's place can be one: a masked `true` would spoil any log."""
     return text.lower() not in _NO_SECRETS
 
 
@@ -123,31 +110,23 @@ def _pieces(login: str) -> list[str]:
 
 
 def register_secrets(config: Any) -> None:
-    """Register every secret of a config with `redact`, found by its setting's name or inside a
-    URL.
-    """
+    """Register every secret of a config with `redact`, found by its name or inside a URL."""
     for name, text in _texts(config, ""):
-        secret = is_secret_name(name) and is_secret_value(text)
-        for each in (
-            *([text] if secret else ()),
-            *(url_secrets(text) if _may_be_url(text) else ()),
-        ):
+        if is_secret_name(name) and is_secret_value(text):
+            register_secret(text)
+        for each in url_secrets(text) if _may_be_url(text) else ():
             register_secret(each)
 
 
 def register_members(config: Any) -> None:
-    """Register every text of a config, whatever its name, because the config came from a secret
-    store.
-    """
+    """Register every text of a config that came from a secret store, whatever its name."""
     for _, text in _texts(config, ""):
         if len(text) >= _SHORTEST_MEMBER:
             register_secret(text)
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Whether a Spark setting is a secret, or contains one: in a URL, a Java system property, or a
-    registered one.
-    """
+    """Whether a Spark setting contains a secret: by name, in a URL, a property, or registered."""
     return (
         is_secret_name(name)
         or redact(value) != value
@@ -180,10 +159,7 @@ class UnreadableSecretError(Exception):
 
 
 def secret(store: str, reference: str) -> str:
-    """The secret stored under `name` or `name#json_key`.
-
-    UnreadableSecretError: why there is none.
-    """
+    """The secret under `name` or `name#json_key`; UnreadableSecretError: why there is none."""
     name, sign, key = reference.rpartition("#")
     text = _text(store, name if sign else reference)
     return _member(text, key) if sign else text
@@ -236,9 +212,7 @@ def _aws(name: str) -> str:
 
 
 def _google(name: str) -> str:
-    """Google Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's own
-    project.
-    """
+    """Google Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's project."""
     import google.auth
     from google.auth.transport.requests import AuthorizedSession
 
@@ -281,9 +255,7 @@ def _azure(name: str) -> str:
 
 
 def _vault(path: str) -> str:
-    """HashiCorp Vault: the JSON object at a path (`secret/data/shop` of a KV engine of version
-    2).
-    """
+    """HashiCorp Vault: the JSON object at a path, `secret/data/shop` of a KV 2 engine."""
     import requests
 
     address, token = os.environ.get("VAULT_ADDR"), os.environ.get("VAULT_TOKEN")

@@ -1,7 +1,6 @@
-"""JSON with exact numbers, including those that `json` and `orjson` would round.
+"""JSON with exact numbers, which `json` and `orjson` would round.
 
-Numbers of records are Decimals, to be validated. A state is not validated: its numbers keep their
-exact text.
+Numbers of records are Decimals, to be validated; those of a state keep their text.
 """
 
 from __future__ import annotations
@@ -85,20 +84,14 @@ def state_from_json(text: bytes | str) -> Any:
 def to_json(
     value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False
 ) -> str:
-    """JSON text that keeps every digit, also of Decimals and Numbers.
-
-    On one line unless `indent` is given.
-    """
+    """JSON text that keeps every digit; on one line without `indent`."""
     return _Writer(
         indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys
     ).text(value)
 
 
 def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
-    """JSON in UTF-8 that keeps every digit.
-
-    Lone surrogates, which UTF-8 can't encode, stay escaped.
-    """
+    """JSON in UTF-8 that keeps every digit; lone surrogates stay escaped."""
     if indent is None:
         try:
             return orjson.dumps(value, default=_as_written)
@@ -117,9 +110,7 @@ def rounded(value: Any) -> Any:
 
 
 def member_text(text: str, name: str) -> str:
-    """The text of a member's value in the text of a JSON object; the last one if the name occurs
-    twice.
-    """
+    """The text of a member's value in a JSON object's text; of twins, the last one."""
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):

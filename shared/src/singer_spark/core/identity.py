@@ -1,6 +1,4 @@
-"""Identities of processes, by which others, also on other machines, can recognise them and check
-whether they live.
-"""
+"""Identities of processes: others recognise them, and check whether they live."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ class Process:
         host: Name of its machine, for users.
         machine: Kernel boot and process namespace, within which process ids can be looked up.
         pid: Process id.
-        started: The kernel's start time of the process, which reveals a reused id; empty if
-            unknown.
+        started: The kernel's start time of the process, which reveals a reused id; may be empty.
     """
 
     host: str
@@ -57,11 +54,7 @@ class Process:
         return self._lives() is False
 
     def _lives(self) -> bool | None:
-        """Whether the process lives.
-
-        None if it is on another machine, or can't be distinguished from a later process with the
-        same id.
-        """
+        """Whether the process lives; None if another machine, or a reused id, hides that."""
         if self.machine != _machine():
             return None
         try:

@@ -1,6 +1,4 @@
-"""Values of a replication key: parsed as databases print them, kept as canonical text, compared by
-value.
-"""
+"""Values of a replication key: parsed as databases print them, kept as text, compared by value."""
 
 from __future__ import annotations
 
@@ -70,10 +68,8 @@ class KeyValue:
     Attributes:
         key_type: What kind of value it is.
         text: Canonical text, one for each value: `42`, `1.5`, `2025-01-20`,
-            `2025-01-20T15:30:00.000000` (nine digits
-            if finer).
-        aware: Whether it is an instant (in UTC, with a text that ends with `Z`) and not a
-            wall-clock time.
+            `2025-01-20T15:30:00.000000` (nine digits if finer).
+        aware: Whether it is an instant (in UTC, its text ends with `Z`), not a wall-clock time.
     """
 
     key_type: KeyType
@@ -112,20 +108,15 @@ class KeyValue:
         return int(self.text) if self.key_type is KeyType.INTEGER else self.text
 
     def moment(self) -> datetime:
-        """The moment to the microsecond, without zone (UTC if aware), for a key that
-        `is_moment`.
-        """
+        """An `is_moment` value to the microsecond, without zone (UTC if aware)."""
         return datetime.fromisoformat(self.text.removesuffix("Z")[:26])
 
     def minus(self, amount: float) -> KeyValue:
-        """The value this many seconds earlier, for a key that `has_distance`; a number is this many
-        units lower.
-        """
+        """The value so many seconds (a number: units) lower, for a key that `has_distance`."""
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:
-            # The context's 28 digits would round, and a rounded bound may lie above the value
-            # itself.
+            # The default context rounds to 28 digits, perhaps to a bound above the value.
             with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
                 return KeyValue(self.key_type, _plain(Decimal(self.text) - Decimal(str(amount))))
         earliest = datetime(1, 1, 1)
@@ -180,9 +171,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _plain(number: Decimal) -> str:
-    """The digits without exponent, scale or sign of zero: to databases, 1.5 and 1.500 are the same
-    value.
-    """
+    """The digits without exponent, scale or sign of zero: databases equate 1.5 and 1.500."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
@@ -193,12 +182,8 @@ def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:
     if not match:
         like = "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"
         raise ValueError(f"{text!r} is not a {key_type} like {like}")
-    day, clock, fraction, zone = (
-        match["day"],
-        match["clock"] or "00:00:00",
-        match["fraction"] or "",
-        match["zone"],
-    )
+    day, zone = match["day"], match["zone"]
+    clock, fraction = match["clock"] or "00:00:00", match["fraction"] or ""
     if key_type is KeyType.DATE:
         return KeyValue(key_type, date.fromisoformat(day).isoformat())
     if (

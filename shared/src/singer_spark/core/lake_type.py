@@ -1,5 +1,4 @@
-"""Types of lake columns as plain values, in Spark's notation:
-`struct<id:bigint,tags:array<string>>`, and the table of what each is elsewhere.
+"""Types of lake columns in Spark's notation (`struct<id:bigint>`), and what each is elsewhere.
 
 A table's columns are one `Struct`. Nothing here needs Spark, Arrow or PyIceberg.
 """
@@ -211,11 +210,9 @@ class _Reader:
             raise self._fail()
         self._position = match.end()
         quoted, sign, word = match.groups()
-        return (
-            (quoted.replace("``", "`"), True)
-            if quoted is not None
-            else (sign or word.strip(), False)
-        )
+        if quoted is not None:
+            return quoted.replace("``", "`"), True
+        return sign or word.strip(), False
 
     def _expect(self, sign: str) -> None:
         if self._next() != (sign, False):

@@ -24,8 +24,7 @@ JOBLIB = ("Parallel", "delayed", "parallel_config")
 
 
 def import_singer_sdk() -> None:
-    """Import singer-sdk without what only taps of web services, and targets with parallel threads,
-    need.
+    """Import singer-sdk without what only web services and parallel drains need.
 
     Call this before anything else imports the SDK; otherwise it does nothing. If the SDK's modules
     have moved so that it can't be imported this way, it is imported as it is.
@@ -37,8 +36,7 @@ def import_singer_sdk() -> None:
     try:
         import_module(SDK)
     except Exception:
-        # What a stand-in lacks may raise any error; an error of the SDK itself is raised again
-        # below.
+        # A stand-in may lack anything; an error of the SDK itself is raised again below.
         for each in [each for each in sys.modules if f"{each}.".startswith(f"{SDK}.")]:
             del sys.modules[each]
     finally:
@@ -48,10 +46,7 @@ def import_singer_sdk() -> None:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Replacements for the slow modules while the SDK is imported.
-
-    They load the real ones on use.
-    """
+    """Stand-ins for slow modules during the SDK's import, which load the real ones on use."""
     modules = {
         name: _module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()
     }

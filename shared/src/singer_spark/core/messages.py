@@ -1,5 +1,4 @@
-"""Singer lines as bytes (Singer specification 0.3, with BATCH and ACTIVATE_VERSION as the SDK has
-them).
+"""Singer lines as bytes (specification 0.3, with the SDK's BATCH and ACTIVATE_VERSION).
 
 The tap's lines always have the same framing, so that a reader can recognise a stream's RECORD lines
 by their prefix. The metadata columns are those of singer-sdk, which either side may write
@@ -44,8 +43,7 @@ SKIPPED = "skipped"
 # never arrived. With `on_stream_error: skip`, it says that any stream may be left out.
 STRANGERS = "strangers"
 ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
-# Beside a STATE's value: the streams that are sent from their start. What a dead run had sent of
-# them is void.
+# Beside a STATE's value: the streams sent from their start; what a dead run sent of them is void.
 RESTARTED = "restarted"
 # Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the
 # bookmarks of all others stay. Also what becomes of append-only tables whose streams are sent whole
@@ -53,21 +51,17 @@ RESTARTED = "restarted"
 # SCHEMA}}`.
 PART = "part"
 AGAIN, HOW, STREAMS = "again", "how", "streams"
-# Whether the user wants them replaced, wants all rows appended again, still has to decide, or was
-# not asked.
+# Whether to replace them, append all rows again, ask the user, or the user was not asked.
 REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
 # Beside the first STATE's value: how many streams the run sends, for the progress shown to users.
 STREAM_COUNT = "stream_count"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
-# Rows with this replication key (a number or a text, as in a bookmark) or a greater one may have
-# been sent before.
+# Rows from this replication key on (a number or a text) may have been sent before.
 SENT_SINCE = "x-sent-since"
-# `source`: only the database can order the bookmark property's values; the last one of a key's rows
-# is the newest.
+# `source`: only the database can order the bookmark property; a key's last row is the newest.
 CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
-# Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to
-# users.
+# Beside a SCHEMA's JSON Schema: about how many rows come, for the percentage shown.
 ROW_ESTIMATE = "row_estimate"
 STREAM_ANNOTATIONS = (
     "x-replication-method",
@@ -137,21 +131,19 @@ def schema_message(
         source_order: Whether only the database knows the order of the replication key's values.
         row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
-    annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
-    if load_method:
-        annotated["x-load-method"] = load_method
-    if keys_of:
-        annotated[KEYS_OF] = keys_of
-    if late_rows:
-        annotated[LATE_ROWS] = True
-    if sent_since is not None:
-        annotated[SENT_SINCE] = sent_since
-    if source_order:
-        annotated[CURSOR_ORDER] = SOURCE_ORDER
+    annotations = {
+        "x-replication-method": replication_method,
+        "x-extent": extent,
+        "x-load-method": load_method or None,
+        KEYS_OF: keys_of or None,
+        LATE_ROWS: late_rows or None,
+        SENT_SINCE: sent_since,
+        CURSOR_ORDER: SOURCE_ORDER if source_order else None,
+    }
     message = {
         "type": "SCHEMA",
         "stream": stream,
-        "schema": annotated,
+        "schema": {**schema, **_given(annotations)},
         "key_properties": key_properties,
         "bookmark_properties": bookmark_properties,
     }
@@ -179,39 +171,32 @@ def state_message(
         value: The Singer STATE value.
         final: False in a run's first message, true in its last.
         start: What the run starts from, in its first message.
-        resume: What the tap needs beyond the value to continue from here; the target keeps it for
-            the tap.
+        resume: What the tap needs beyond the value to continue here; the target keeps it for it.
         skipped: Streams that failed: what the run sent of them is void.
         strangers: Streams that no setting names and that have no bookmark, in the first message.
         skips_all: Whether any stream that fails is left out, in the first message.
         again: What happens to append-only tables (`AGAIN`), in the first message.
         is_part: Whether only a part of the tap's streams is sent, in the first message.
         stream_count: How many streams are sent, in the first message.
-        restarted: Streams whose rows all follow, although a dead run that is continued has sent
-            some already.
+        restarted: Streams whose rows all follow, also those that a continued run had sent.
     """
-    message: JSON = {"type": "STATE", "value": value}
-    if final is not None:
-        message["final"] = final
-    if start is not None:
-        message["start"] = start
-    if resume is not None:
-        message["resume"] = resume
-    if skipped:
-        message[SKIPPED] = list(skipped)
-    if strangers:
-        message[STRANGERS] = list(strangers)
-    if skips_all:
-        message[ON_STREAM_ERROR] = SKIP
-    if again is not None:
-        message[AGAIN] = again
-    if is_part:
-        message[PART] = True
-    if stream_count is not None:
-        message[STREAM_COUNT] = stream_count
-    if restarted:
-        message[RESTARTED] = list(restarted)
-    return _line(message)
+    beside: JSON = {
+        "final": final,
+        "start": start,
+        "resume": resume,
+        SKIPPED: list(skipped) or None,
+        STRANGERS: list(strangers) or None,
+        ON_STREAM_ERROR: SKIP if skips_all else None,
+        AGAIN: again,
+        PART: is_part or None,
+        STREAM_COUNT: stream_count,
+        RESTARTED: list(restarted) or None,
+    }
+    return _line({"type": "STATE", "value": value, **_given(beside)})
+
+
+def _given(members: JSON) -> JSON:
+    return {name: each for name, each in members.items() if each is not None}
 
 
 def activate_version_message(stream: str, version: int) -> bytes:
@@ -233,8 +218,7 @@ def batch_message(
     time_extracted: datetime,
     record_metadata: bool,
 ) -> bytes:
-    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking
-    into the files.
+    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save a look into the files.
 
     `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With
     `record_metadata` they hold the metadata columns of `record_metadata`.
@@ -244,6 +228,7 @@ def batch_message(
         "stream": stream,
         "encoding": encoding,
         "manifest": list(manifest),
+        "files": list(files),
+        "time_extracted": timestamp_text(time_extracted),
     }
-    message |= {"files": list(files), "time_extracted": timestamp_text(time_extracted)}
     return _line({**message, "record_metadata": True} if record_metadata else message)

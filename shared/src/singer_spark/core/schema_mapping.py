@@ -12,34 +12,16 @@ from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.core.lake_type import INTEGERS, SCALARS, STRING, Array, LakeType, Scalar, Struct
-from singer_spark.core.sql_type import (
-    MAX_DECIMAL_PRECISION,
-    SqlType,
-    annotated_type,
-    property_schema,
-)
+from singer_spark.core.sql_type import MAX_DECIMAL_PRECISION, annotated_type
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import SchemaError
 
-__all__ = [
-    "KEPT_AS_TEXT",
-    "SqlType",
-    "admitted_types",
-    "json_types",
-    "lake_type",
-    "property_schema",
-    "single_branch",
-    "stream_columns",
-    "twins",
-]
-
 JSON = dict[str, Any]
-# Annotation of an object or array that is kept as JSON text, since it is nested too deeply for a
-# type of its own.
+# Annotation of an object or array nested too deeply for a type: it is kept as JSON text.
 KEPT_AS_TEXT = "x-spark-lake-text"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
-_JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _PYTHON_TYPES: dict[str, Any] = {
     "array": list,
     "boolean": bool,
@@ -68,9 +50,7 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
 
 
 def lake_type(schema: JSON, column: str) -> LakeType:
-    """The narrowest type that holds every value the property admits.
-
-    `column` names it in errors, as `stream.column`.
+    """The narrowest type for every value that the property admits; errors name its `column`.
 
     Raises:
         SchemaError: the property can't be a column.
@@ -101,9 +81,7 @@ def json_types(schema: JSON) -> set[str]:
 
 
 def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The JSON types that values of a schema may have, `null` included.
-
-    It may name too many, never too few.
+    """The JSON types that values may have, `null` included: perhaps too many, never too few.
 
     Args:
         schema: Of the value.
@@ -111,15 +89,13 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
         seen: The references followed so far.
     """
     if not isinstance(schema, Mapping):
-        return frozenset() if schema is False else _JSON_TYPES
+        return frozenset() if schema is False else JSON_TYPES
     if isinstance(pointer := schema.get("$ref"), str):
         # Draft 7 ignores what is beside a reference.
-        return (
-            _JSON_TYPES
-            if pointer in seen
-            else admitted_types(_referred(root, pointer), root, seen | {pointer})
-        )
-    declared = schema.get("type", list(_JSON_TYPES))
+        if pointer in seen:
+            return JSON_TYPES
+        return admitted_types(_referred(root, pointer), root, seen | {pointer})
+    declared = schema.get("type", list(JSON_TYPES))
     found = frozenset(
         [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else []
     )
@@ -137,10 +113,7 @@ def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) 
 
 
 def _referred(root: Any, pointer: str) -> Any:
-    """The schema at a pointer like `#/definitions/x`.
-
-    True, which admits everything, if it can't be found that simply.
-    """
+    """The schema at a pointer like `#/definitions/x`; True, which admits all, if not found."""
     found = root
     for part in pointer.removeprefix("#").split("/")[1:]:
         found = (
@@ -161,18 +134,17 @@ def _types_of(values: list[Any]) -> frozenset[str]:
 
 
 def single_branch(schema: JSON) -> JSON:
-    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; otherwise the
-    schema itself.
-    """
+    """The only non-null branch of `anyOf` or `oneOf` with its siblings; else the schema itself."""
     for keyword in ("anyOf", "oneOf"):
-        branches = [each for each in schema.get(keyword, []) if not _is_null(each)]
+        branches = [each for each in schema.get(keyword, []) if not is_null(each)]
         if "type" not in schema and len(branches) == 1 and isinstance(branches[0], Mapping):
             beside = {key: value for key, value in schema.items() if key != keyword}
             return single_branch({**beside, **branches[0]})
     return schema
 
 
-def _is_null(schema: Any) -> bool:
+def is_null(schema: Any) -> bool:
+    """Whether a schema admits null alone."""
     return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
 
 
@@ -212,17 +184,12 @@ def _greatest(schema: JSON) -> float | None:
 
 
 def _scale_of(multiple: Any) -> int | None:
-    """The scale of a decimal, which taps express by a `multipleOf` such as 0.01; None for any other
-    step.
-    """
+    """The scale of a decimal by a `multipleOf` such as 0.01; None for any other step."""
     if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
         return None
     digits = round(-math.log10(multiple))
-    return (
-        digits
-        if digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits)
-        else None
-    )
+    is_exact = digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits)
+    return digits if is_exact else None
 
 
 def _string_type(schema: JSON) -> Scalar:

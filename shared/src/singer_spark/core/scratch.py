@@ -84,9 +84,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove everything but the lock, then the lock, so that the next start finds what can't be
-    removed now.
-    """
+    """Remove everything, the lock last: the next start then finds what can't be removed now."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():

@@ -1,6 +1,4 @@
-"""Settings of both programs: each is declared once, as an attribute of a frozen value that has its
-JSON Schema.
-"""
+"""Settings of both programs, each declared once, as an attribute with its JSON Schema."""
 
 from __future__ import annotations
 

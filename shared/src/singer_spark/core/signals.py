@@ -126,9 +126,7 @@ class _Stopping:
             os._exit(stopped.exit_code)
 
     def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise a signal that came within a destructor, which no exception can leave, a moment
-        later.
-        """
+        """Raise a signal a moment later if it came within a destructor, which swallows it."""
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
         elif not self.too_late:
@@ -154,8 +152,7 @@ _stopping = _Stopping()
 def stop_on_signals(
     program: str, at_once: Callable[[], None], if_stopped: str, grace_seconds: float
 ) -> None:
-    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at
-    once.
+    """Let the first signal raise `Stopped` in the main thread, and a later one exit at once.
 
     The process also exits if it has not called `too_late_to_stop` within `grace_seconds` of the
     first one.
@@ -171,28 +168,23 @@ def stop_on_signals(
 
 
 def stop_by_error(error: Exception) -> None:
-    """Raise `StoppedByError` in a program's main thread, from another thread; does nothing in other
-    processes.
-    """
+    """Raise `StoppedByError` in a program's main thread; does nothing in other processes."""
     if _stopping.program and _stopping.error is None:
         _stopping.error = error
         signal.pthread_kill(threading.main_thread().ident or 0, OF_A_THREAD)
 
 
 def end_within(seconds: float, exit_code: int) -> None:
-    """Exit the process after this many seconds if a thread keeps it from ending; for the main
-    thread.
-    """
+    """Exit the process after so many seconds if a thread keeps it; for the main thread."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(exit_code))
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """A context for the imports of a program: within it, a signal ends the process immediately.
+    """For a program's imports: within it, a signal ends the process immediately.
 
-    An exception raised by a handler while a compiled module is initialised can crash the
-    interpreter.
+    An exception while a compiled module is initialised can crash the interpreter.
     """
     _stopping.loading = True
     try:
@@ -209,16 +201,11 @@ def seconds_left() -> float:
 
 
 def end_after_signal() -> None:
-    """Let the main thread end the process.
-
-    Never returns if the time limit of the clean-up is already ending it.
-    """
+    """Let the main thread end the process; never returns if the time limit ends it already."""
     _stopping.too_late = True
     _stopping.end.acquire()
 
 
 def too_late_to_stop() -> None:
-    """From here to the process's end, only note a first signal: the commit has begun, or everything
-    is done.
-    """
+    """From here on only note a first signal: the commit has begun, or everything is done."""
     _stopping.too_late = True

@@ -83,8 +83,7 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Parse an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`,
-        `timestamptz`.
+        """Parse a name of ANSI, of Spark, or an alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`.
 
         Raises:
             ValueError: it is not a type name.
@@ -133,10 +132,8 @@ def property_schema(sql_type: SqlType, *, nullable: bool) -> dict[str, Any]:
     A type without a lake type (an unbounded NUMERIC, an INTERVAL) is a string: its text is exact.
     """
     if sql_type.element is not None:
-        schema: dict[str, Any] = {
-            "type": "array",
-            "items": property_schema(sql_type.element, nullable=True),
-        }
+        items = property_schema(sql_type.element, nullable=True)
+        schema: dict[str, Any] = {"type": "array", "items": items}
     elif sql_type.is_exact_decimal:
         schema = {"type": "number"}
     else:

@@ -49,8 +49,7 @@ def claim_stderr() -> None:
 
 
 def share_terminal() -> None:
-    """Let each line wipe the live lines below it, of this program or of another on the same
-    terminal.
+    """Let each line wipe the live lines below it, also those of another program.
 
     A program with live lines leaves the cursor above them and redraws them (`LiveLines`).
     """
@@ -59,9 +58,7 @@ def share_terminal() -> None:
 
 
 def release_stderr() -> None:
-    """Write what is left, or drop it, because a failure at the interpreter's exit would count as a
-    failure of the run.
-    """
+    """Write what is left, or drop it: a failure at exit would count as a failure of the run."""
     try:
         sys.stderr.buffer.flush()
     except OSError:
@@ -71,8 +68,7 @@ def release_stderr() -> None:
 
 
 class LiveLines:
-    """Lines at the end of a terminal that other programs write to as well, drawn until stopped, in
-    a thread of their own.
+    """Lines at the end of a terminal that other programs write to, drawn in a thread.
 
     The cursor rests on an empty line above them. All other output, from `tap` and `target` in one
     pipe or from a JVM, is written there in whole lines, and the live lines are redrawn below it. So
@@ -82,10 +78,7 @@ class LiveLines:
     def __init__(
         self, console: Console, content: Callable[[int, int], RenderableType | None]
     ) -> None:
-        """Start drawing `content`, given its width and its most lines.
-
-        None: there is nothing yet.
-        """
+        """Start drawing `content` by width and most lines; None: there is nothing yet."""
         self._console = console
         self._content = content
         self._ended, self._drawing = threading.Event(), threading.Lock()
@@ -106,8 +99,7 @@ class LiveLines:
             if self._ended.is_set():
                 return
             width, height = self._console.size
-            # One column is left free: a full line may wrap, and the cursor would return to another
-            # line.
+            # A full line may wrap, and the cursor would return to another one.
             width = max(width - 1, 1)
             content = self._content(width, max(height - 3, 1))
             if content is None:
@@ -123,10 +115,7 @@ class LiveLines:
 
 
 def _write_at_once(text: str) -> None:
-    """Write in one call, so that no other program's line comes between.
-
-    Bypasses the marking of line beginnings.
-    """
+    """Write in one call, so that no other line comes between, and wipe nothing."""
     stream = getattr(sys.stderr, "buffer", None)
     try:
         if stream is None:

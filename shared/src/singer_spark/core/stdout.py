@@ -32,9 +32,7 @@ def claim_stdout() -> None:
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError, without writing, if the output is a pipe that has no reader any
-    more.
-    """
+    """Raise BrokenPipeError if the output is a pipe without a reader; writes nothing."""
     try:
         output = sys.stdout.fileno()
     except (io.UnsupportedOperation, AttributeError):
@@ -66,9 +64,7 @@ def send_file(path: Path) -> None:
 
 
 def _open_closed() -> None:
-    """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get
-    these numbers.
-    """
+    """Open descriptors 0 to 2 that the caller closed: the next files would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,5 +1,4 @@
-"""Rows of a JDBC query as Arrow batches, by Spark's own reader of rows in a JVM that has no Spark
-context.
+"""Rows of a JDBC query as Arrow batches, by Spark's own reader in a JVM without a Spark context.
 
 The only module that calls Spark's private classes over Py4J; `spark_versions` lists them. Catalyst
 evaluates the same expressions as in a session: it interprets them at first, and compiles them once
@@ -125,9 +124,7 @@ class RowConversion:
     def send(self, query: Query, take: Callable[[pa.RecordBatch], None]) -> None:
         """Run the query, and call `take` with each batch of its rows, in a thread.
 
-        Its errors are raised here, too.
-
-        The JVM's are raised as Py4J does.
+        Errors of both are raised here, the JVM's as Py4J does.
         """
         self._spark.use_conf(self._conf)
         connection = query.connection
@@ -158,9 +155,7 @@ class RowConversion:
 
     @contextmanager
     def _projection(self) -> Iterator[_Projection]:
-        """A projection for this thread alone: a row that it has made is overwritten by the next
-        one.
-        """
+        """A projection for this thread alone: it overwrites the row that it made before."""
         try:
             projection = self._free.pop()
         except IndexError:
@@ -172,9 +167,7 @@ class RowConversion:
         self._free.append(projection)
 
     def _analysed(self) -> list[Any]:
-        """Schemas and expressions for one projection alone, because some expressions hold a value
-        while they are evaluated.
-        """
+        """Schemas and expressions for one projection alone: some hold a value meanwhile."""
         with self._analysing:
             if self._kept is not None and self._kept.exists():
                 try:
@@ -183,8 +176,7 @@ class RowConversion:
                     self._kept.unlink(missing_ok=True)
             analysed = self._spark.analysed(self._values, self._columns)
             if self._kept is not None:
-                # This is only a cache: its folder may be read-only, its disk full, or another run
-                # may be clearing it.
+                # Only a cache: it may be read-only, full, or being cleared by another run.
                 with suppress(OSError, Py4JJavaError):
                     self._spark.keep(analysed, self._kept)
             return analysed
@@ -231,8 +223,7 @@ class _Spark:
         return known
 
     def analysed(self, values: str, columns: str) -> list[Any]:
-        """The schema of these columns, that of the values over them, and their expressions, ready
-        to be evaluated.
+        """The schemas of columns and of values over them, and their expressions, ready to evaluate.
 
         If there are several lists of expressions, each is evaluated over the one before.
         """
@@ -327,10 +318,7 @@ class _Spark:
         self._conf.get().setConf(properties)
 
     def _class(self, name: str) -> Any:
-        """A class.
-
-        Py4J looks for each part of its name on the whole class path, so it is looked up once.
-        """
+        """A class, looked up once: Py4J looks for each part of its name on the class path."""
         found = self._classes.get(name)
         if found is None:
             found = self._classes[name] = reduce(getattr, name.split("."), self.gateway.jvm)

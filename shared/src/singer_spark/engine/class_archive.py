@@ -1,5 +1,4 @@
-"""Archives of the classes that Spark loads at each start, so that the JVM maps them instead of
-reading them each time.
+"""Archives of the classes that Spark loads at each start: the JVM maps them instead.
 
 There are two, because a JVM keeps most of its archive in memory: one with the classes of a session,
 and one for a JVM that only answers queries and reads rows. They use the JDK's class-data sharing
@@ -29,43 +28,30 @@ VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "6"
-# At the address that it was made for: otherwise the JVM rewrites its pointers, which turns 120 MB
-# of it into private memory.
+# At its own address: otherwise the JVM rewrites pointers, in 120 MB of private memory.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 NICENESS = 19
 # What a JVM does: the first argument of the rehearsal.
 SESSION, ROWS = "session", "rows"
 
 
 def java_options(java_home: Path, does: str = SESSION) -> list[str]:
-    """The JVM's options for this Java: use the existing archive, or write the one that is being
-    built.
-    """
+    """The JVM's options for this Java: use the archive, or write the one being built."""
     setting = os.environ.get(VARIABLE)
     if setting and setting != OFF:
-        return [f"-XX:ArchiveClassesAtExit={setting}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"-XX:ArchiveClassesAtExit={setting}", *QUIET]
     archive = archive_path(java_home, does)
     if setting == OFF or not archive.exists():
         return []
-    shared = [
-        f"-XX:SharedArchiveFile={archive}",
-        "-Xshare:auto",
-        "-Xlog:cds=off",
-        "-Xlog:cds+dynamic=off",
-    ]
-    return [*shared, *IN_PLACE]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *QUIET, *IN_PLACE]
 
 
 def archive_path(java_home: Path, does: str = SESSION) -> Path:
     """The path of the archive for this Java and this Spark, whether it exists or not."""
     jars = spark_home() / "jars"
-    facts = [
-        FORMAT,
-        *java_stamp(java_home),
-        version("pyspark"),
-        str(jars),
-        str(jars.stat().st_mtime_ns),
-    ]
+    spark = [version("pyspark"), str(jars), str(jars.stat().st_mtime_ns)]
+    facts = [FORMAT, *java_stamp(java_home), *spark]
     return cache_folder() / "classes" / f"{_location()}-{_digest(facts)}-{does}.jsa"
 
 
@@ -99,8 +85,7 @@ def _build(does: str, archive: Path) -> None:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "singer_spark.engine.class_rehearsal", does, draft],
-                # Derby and Spark leave files in their working directory, which should not be the
-                # user's.
+                # Not the user's: Derby and Spark leave files in it.
                 cwd=draft,
                 env={**os.environ, VARIABLE: str(written)},
                 capture_output=True,
@@ -122,10 +107,7 @@ def _build(does: str, archive: Path) -> None:
 
 
 def build_in_background() -> bool:
-    """Build the archives in a detached process.
-
-    Returns False if they exist already, can't be made, or are disabled.
-    """
+    """Build the archives in a detached process; False if none is needed, possible or wanted."""
     if os.environ.get(VARIABLE) or all(
         each.exists() or _failed(each).exists() for each in _archives().values()
     ):

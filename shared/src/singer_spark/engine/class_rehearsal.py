@@ -1,6 +1,4 @@
-"""The JVM from which an archive of classes is made: `python -m singer_spark.engine.class_rehearsal
-KIND FOLDER`.
-"""
+"""The JVM that archives classes: `python -m singer_spark.engine.class_rehearsal KIND FOLDER`."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def _in_session(url: str, folder: Path) -> None:
 
 
 def _convert(url: str) -> None:
-    """Read one row, then enough rows that expressions are compiled, as a run without a session
-    does.
-    """
+    """Read one row, then enough that expressions are compiled, as without a session."""
     gateway = get_gateway(OPTIONS)
     conf = {
         name: value

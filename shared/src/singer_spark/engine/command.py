@@ -1,5 +1,4 @@
-"""The command that starts Spark's JVM: the one that `spark-submit` would run, or `spark-submit`
-itself.
+"""The command that starts Spark's JVM: what `spark-submit` would run, or `spark-submit` itself.
 
 `spark-submit` determines that command with a JVM of its own, which takes a tenth of an idle run. It
 is only used if there is a variable, a file or a setting that only it understands.
@@ -29,10 +28,7 @@ PROPERTIES_FILE = "--properties-file"
 
 
 def settings_words(conf: Mapping[str, str], *, defaults: str = "") -> list[str]:
-    """Spark settings as arguments.
-
-    A file of them begins with the text of `defaults`, which they override.
-    """
+    """Spark settings as arguments; they override `defaults`, the text that begins their file."""
     secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
     words = [
         word
@@ -81,9 +77,8 @@ MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 JAVA_OPTIONS, MEMORY = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _OPENED = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 _OPENED_INSIDE = "jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-# The options that Spark's launcher gives every driver (`JavaModuleOptions`), except the incubator
-# module of vectors: only Spark's machine learning uses it, and Java warns of it at each start. A
-# test compares the two.
+# What Spark's launcher gives every driver (`JavaModuleOptions`; a test compares), without the
+# module of vectors: only machine learning uses it, and Java warns of it at each start.
 MODULE_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()),
@@ -99,20 +94,13 @@ MODULE_OPTIONS = [
 ]
 # Variables that the JVM reads itself, and those passed on to it.
 KNOWN_VARIABLES = {
-    "SPARK_LOCAL_DIRS",
-    "SPARK_LOCAL_IP",
-    "SPARK_LOCAL_HOSTNAME",
-    "SPARK_PUBLIC_DNS",
-    "SPARK_USER",
+    *("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS"),
+    *("SPARK_USER", "SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"),
 }
-KNOWN_VARIABLES |= {"SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"}
 OURS = "SPARK_LAKE_"
 # Settings for the class path, the library path, and where a driver runs.
-ONLY_OF_SPARK = (
-    "spark.driver.extra",
-    "spark.driver.default",
-    "spark.submit.",
-    "spark.jars.packages",
+ONLY_OF_SPARK = tuple(
+    f"spark.{name}" for name in ("driver.extra", "driver.default", "submit.", "jars.packages")
 )
 
 
@@ -132,30 +120,24 @@ class JvmCommand:
 def jvm_command(
     java_home: Path, conf: Mapping[str, str], java_options: str, jars: tuple[str, ...]
 ) -> JvmCommand:
-    """The command for these settings.
-
-    `java_options`, quoted as in a shell, replace those in `conf`.
-    """
-    if _is_plain(conf, java_options, jars):
-        try:
-            of_environment = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", ""))
-            options = hidden_options(
-                [*of_environment, f"-Xmx{conf[MEMORY]}", *shlex.split(java_options)]
-            )
-        except ValueError:  # Spark will report what is wrong with it
-            return JvmCommand(_spark_submit(conf, java_options, jars))
-        # In the order of Spark's launcher, to which an archive of classes is bound.
-        spark = [
-            spark_home() / "conf",
-            *(spark_home() / "jars").glob("slf4j-api-*.jar"),
-            spark_home() / "jars" / "*",
-        ]
-        java = [str(java_home / "bin" / "java"), "-cp", os.pathsep.join([*map(str, spark), *jars])]
-        return JvmCommand(
-            [*java, *options, *MODULE_OPTIONS, MAIN_CLASS, *settings_words(conf), "pyspark-shell"],
-            jars,
+    """The command for these settings; `java_options` (as in a shell) replace those in `conf`."""
+    if not _is_plain(conf, java_options, jars):
+        return JvmCommand(_spark_submit(conf, java_options, jars))
+    try:
+        of_environment = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        options = hidden_options(
+            [*of_environment, f"-Xmx{conf[MEMORY]}", *shlex.split(java_options)]
         )
-    return JvmCommand(_spark_submit(conf, java_options, jars))
+    except ValueError:  # Spark will report what is wrong with it
+        return JvmCommand(_spark_submit(conf, java_options, jars))
+    # In the order of Spark's launcher, to which an archive of classes is bound.
+    all_jars = spark_home() / "jars"
+    spark = [spark_home() / "conf", *all_jars.glob("slf4j-api-*.jar"), all_jars / "*"]
+    java = [str(java_home / "bin" / "java"), "-cp", os.pathsep.join([*map(str, spark), *jars])]
+    return JvmCommand(
+        [*java, *options, *MODULE_OPTIONS, MAIN_CLASS, *settings_words(conf), "pyspark-shell"],
+        jars,
+    )
 
 
 def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> bool:
@@ -188,13 +170,8 @@ def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str
     except ValueError:  # Spark says what is wrong with it
         pass
     memory = ["--driver-memory", conf[MEMORY], "--driver-java-options", java_options]
-    return [
-        str(spark_home() / "bin" / "spark-submit"),
-        *defaults,
-        *settings,
-        *memory,
-        "pyspark-shell",
-    ]
+    program = str(spark_home() / "bin" / "spark-submit")
+    return [program, *defaults, *settings, *memory, "pyspark-shell"]
 
 
 def _defaults() -> str:

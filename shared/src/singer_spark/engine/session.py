@@ -58,22 +58,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS_TO_CLEAN_UP = 5
-# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs
-# often enough is still compiled soon.
+# A program's JVM lives for seconds or minutes, so it compiles later than a server's.
 COMPILER_OPTIONS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 "
     "-XX:Tier3CompileThreshold=5000 -XX:Tier4InvocationThreshold=20000 "
     "-XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
-# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
-# it is full.
+# With one compiler, a JVM has room for 48 MB of code, and stops compiling when it is full.
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
-# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same,
-# redacted.
+# Drivers log a URL that they can't parse, which the connection's error has redacted.
 DRIVERS = (
     "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver "
     "com.ibm.db2 org.h2 org.apache.derby org.sqlite org.duckdb net.snowflake"
@@ -92,18 +89,7 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 _starting = threading.Lock()
 # Names of UTC and zones equal to it.
-_UTC = (
-    "UTC",
-    "Etc/UTC",
-    "Z",
-    "GMT",
-    "Etc/GMT",
-    "UCT",
-    "Etc/UCT",
-    "Zulu",
-    "Universal",
-    "Etc/Universal",
-)
+_UTC = "UTC Etc/UTC Z GMT Etc/GMT UCT Etc/UCT Zulu Universal Etc/Universal".split()
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
 # With pauses of up to five seconds, about fifteen seconds in all.
 RETRIES = 6
@@ -130,8 +116,8 @@ def command_for(options: SparkOptions) -> JvmCommand:
         **session_conf(options),
     }
     java_options = [
-        # A JVM that is out of memory may hang instead of failing. These come first, so that the
-        # user's own options win.
+        # Out of memory, a JVM may hang instead of failing. First, so that the user's own options
+        # win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
@@ -147,8 +133,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 def own_variables(options: SparkOptions) -> dict[str, str]:
     """Environment variables of the JVM alone."""
-    # Spark's launcher is a JVM too: if it can't start, it must not leave a report in the user's
-    # folder.
+    # Spark's launcher, a JVM too, must not leave a failure report in the user's folder.
     launcher = (
         f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} "
         f"-XX:ErrorFile={scratch_folder()}/jvm-failure.log"
@@ -181,9 +166,7 @@ def _log_configuration(level: str) -> Path:
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a
-    server.
-    """
+    """Start the JVM without a session, in the background, unless there is one, or a server."""
     if options.remote or gateway.is_begun():
         return
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -205,12 +188,9 @@ def get_gateway(options: SparkOptions) -> Any:
 
 
 def import_pyspark() -> None:
-    """Import PySpark from its root.
+    """Import PySpark from its root, before any import that may be concurrent with others.
 
-    To be called before any import of it that may be concurrent with others.
-
-    Its root imports its parts, and importing a part imports the root. If two threads start at both
-    ends, one gets a partial module.
+    Threads that start at both ends of its import cycle get a partial module.
     """
     # No task uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -239,9 +219,7 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Start the context that runs tasks, or return this process's; a session would take twice as
-    long.
-    """
+    """Start the context that runs tasks, or return this process's; quicker than a session."""
     begin_jvm(options)
     # While the JVM starts: both take a second.
     import_pyspark()
@@ -255,8 +233,7 @@ def get_context(options: SparkOptions) -> SparkContext:
                 context = known or SparkContext(conf=conf)
         except Exception as error:
             raise _not_started(error) from error
-    # Set here and not in `conf`, because PySpark puts that on the JVM's command line, visible to
-    # everyone.
+    # Not in `conf`: PySpark puts that on the JVM's command line, visible to everyone.
     hadoop = hadoop_configuration(context)
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)
@@ -271,17 +248,13 @@ def _conf(options: SparkOptions) -> dict[str, str]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Filter out Py4J's tracebacks in the root logger when the JVM is gone, which the program
-    reports in one line.
-    """
+    """Whether it is no traceback of Py4J's for a JVM that is gone: the program reports that."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager
 def _same_ctrl_c() -> Iterator[None]:
-    """Keep the program's SIGINT handler, which a SparkContext made in the main thread replaces by
-    its own.
-    """
+    """Keep the program's SIGINT handler, which a new SparkContext replaces by its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -303,8 +276,7 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
-        ConfigurationError: a package is missing, the server can't be reached, or is not set up
-            correctly.
+        ConfigurationError: a package is missing, or the server is unreachable or unsuitable.
     """
     try:
         from pyspark.sql import SparkSession

@@ -1,5 +1,4 @@
-"""The JVM behind this process's Spark session: started, watched and ended here, so that it never
-outlives the process.
+"""The JVM behind this process's Spark session, which never outlives the process.
 
 PySpark could start it too, but only reveals the process once Spark is ready: if this process were
 stopped before that, the JVM would be left behind. If this process is killed, the JVM sees the end
@@ -97,10 +96,7 @@ class JvmOutput:
             return limit_reached("".join(self._lines))
 
     def cause(self) -> ConfigurationError | None:
-        """What the JVM said last that is not part of a trace, in one line.
-
-        None if it said nothing.
-        """
+        """What the JVM said last beside traces, in one line; None if it said nothing."""
         with self._guard:
             lines = [line for line in self._lines if line.strip() and not _OF_LOG.search(line)]
         if not lines:
@@ -115,10 +111,8 @@ def _write(line: str) -> None:
         sys.stderr.write(line)
 
 
-OUT_OF_MEMORY = (
-    3,
-    52,
-)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
+# Exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself.
+OUT_OF_MEMORY = (3, 52)
 LOOK_SECONDS = 0.02
 # The connections of a dying JVM break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
@@ -165,8 +159,7 @@ def start_jvm(
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
         variables: Environment variables that are its own.
-        grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves
-            nothing behind.
+        grace_seconds: How long the JVM may clean up at its end; 0 if killing it leaves nothing.
 
     Raises:
         ConfigurationError: it ended instead.
@@ -174,8 +167,7 @@ def start_jvm(
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
     environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
-    # Spark's Python workers inherit it. Meltano turns all warnings on, and PySpark's would fill its
-    # log.
+    # For Python workers: Meltano turns on all warnings, and PySpark's would fill its log.
     environment["PYTHONWARNINGS"] = "ignore::ResourceWarning"
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)
@@ -249,19 +241,14 @@ def end_jvm(*, for_good: bool = False) -> None:
 
 
 def await_jvm() -> None:
-    """Wait for the JVM to end by itself, including all its final work, once it knows that this
-    process ends.
-    """
+    """Wait for the JVM's own end and final work, once it knows that this process ends."""
     process = _jvm.process
     if process is not None:
         process.communicate()
 
 
 def kill_jvm() -> None:
-    """Kill the JVM at once, whatever the state of this process.
-
-    Takes no lock, waits for nothing.
-    """
+    """Kill the JVM at once, without a lock or a wait, whatever the state of this process."""
     if _jvm.process is not None:
         _signal_group(_jvm.process, signal.SIGKILL)
 

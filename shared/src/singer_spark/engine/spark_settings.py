@@ -1,5 +1,4 @@
-"""Where Spark runs, and its settings: `engine` and `spark`, which are the same for tap and
-target, and those of a session: UTC everywhere, ANSI casts, and the user's settings over them.
+"""The settings `engine` and `spark`, and those of a session: UTC, ANSI casts, the user's over them.
 
 A cluster's executors can't access this machine's disk; `shares_disk` is the only test for that.
 While a cluster has no executor available, there are warnings.
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCAL_MASTER = "local[*]"
-# Two programs share the cluster: each takes at most this much of it, and leaves unused executors to
-# the other.
+# Two programs share the cluster: each takes only so much, and leaves idle executors to the other.
 SHARED_CONF = {
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
@@ -50,8 +48,7 @@ CLUSTER_CONF = {
 SECURE_CONF = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 YARN_CONF = {
     **SECURE_CONF,
-    # `spark-submit` determines that executors of a Python program need PySpark; a context made
-    # without it needs this setting.
+    # Executors need PySpark, which `spark-submit` would find out, but a bare context does not.
     "spark.yarn.isPython": "true",
     # A service that does not authenticate would refuse the executors.
     "spark.shuffle.service.enabled": "false",
@@ -72,11 +69,9 @@ BASE_CONF = {
     "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
-    # A column may be named ${env:HOME}: variables must not be substituted in any text passed to
-    # Spark.
+    # A column may be named ${env:HOME}: nothing is substituted in a text for Spark.
     "spark.sql.variable.substitute": "false",
-    # Otherwise each method of a column asks the JVM six times, so that an error can name the line
-    # of Python that called it.
+    # Otherwise each method of a column asks the JVM six times, for errors that name its line.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A driver's CHAR(n) is read as it is; whether it is padded is up to the database.
     "spark.sql.readSideCharPadding": "false",
@@ -93,12 +88,11 @@ BASE_CONF = {
     "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
 LOCAL_CONF = {
-    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the
-    # driver.
+    # Loopback avoids a wait where the host name does not resolve; clusters must reach the driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Otherwise Spark's ports answer any account of the machine: they give out passwords in
-    # broadcasts, and run what they are sent. Spark makes the secret itself.
+    # Otherwise Spark's ports give passwords to any account of the machine, and run what they are
+    # sent. Spark makes the secret itself.
     "spark.authenticate": "true",
 }
 
@@ -109,9 +103,7 @@ def is_local(master: str | None) -> bool:
 
 
 def master_url(master: str | None) -> str:
-    """The master in the form a context accepts: for Kubernetes with the protocol that
-    `spark-submit` would add.
-    """
+    """The master as a context takes it: for Kubernetes with `spark-submit`'s protocol."""
     if master is None or not master.startswith(KUBERNETES):
         return master or LOCAL_MASTER
     location = master.removeprefix(KUBERNETES)
@@ -128,18 +120,11 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str, str]:
+def cluster_conf(conf: Mapping[str, str], master: str | None) -> dict[str, str]:
     """The settings of a session on a cluster that are not in the user's `conf`."""
     shared = {} if any(name in conf for name in SIZED_BY) else SHARED_CONF
-    managed = (
-        YARN_CONF
-        if master == YARN
-        else SECURE_CONF
-        if (master or "").startswith(KUBERNETES)
-        else {}
-    )
-    if conf.get("spark.authenticate") == "true":
-        managed = {**SECURE_CONF, **managed}
+    is_secure = (master or "").startswith(KUBERNETES) or conf.get("spark.authenticate") == "true"
+    managed = YARN_CONF if master == YARN else SECURE_CONF if is_secure else {}
     return {
         name: value
         for name, value in {**CLUSTER_CONF, **shared, **managed}.items()
@@ -148,9 +133,7 @@ def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str
 
 
 def tasks_at_once(session: SparkSession) -> int:
-    """How many tasks the session runs in parallel, once it has all the executors that it
-    requests.
-    """
+    """How many tasks the session runs in parallel, once it has all its executors."""
     if is_remote(session):
         return REMOTE_TASKS
     if shares_disk(session):
@@ -266,8 +249,7 @@ def engine_and_why(engine: str, spark: SparkSettings) -> str:
 
 
 def check_pandas(program: str, what: str) -> None:
-    """Check that Spark can run Python in its tasks: PySpark requires pandas for that, although no
-    task uses it.
+    """Check that Spark can run Python in its tasks, for which PySpark requires pandas.
 
     ConfigurationError: `what` can't be done, and how it can.
     """
@@ -289,14 +271,11 @@ class SparkOptions:
         remote: A Spark Connect URL, instead of a master.
         conf: The user's own settings; they override ours, except the time zone.
         jars: Local paths of drivers.
-        rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller
-            heap.
-        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it
-            need not map.
+        rows: Whether rows are to pass through the JVM; otherwise it begins with a smaller heap.
+        only_jvm: Whether the JVM maps no classes of a session: it only answers and reads rows.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants
-            tracebacks, else
-            `OFF`: Spark reports a failed job several times, with traces, and the program reports it
-            in one line.
+            tracebacks, else `OFF`: Spark reports a failed job several times, with traces, and the
+            program reports it in one line.
     """
 
     app_name: str
@@ -316,11 +295,7 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
         conf |= LOCAL_CONF
     else:
         conf |= cluster_conf(options.conf, options.master)
-    conf |= {
-        name: str(value)
-        for name, value in options.conf.items()
-        if not name.startswith(HADOOP_PREFIX)
-    }
+    conf |= _users_conf(options)
     own = {
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS,
@@ -339,20 +314,25 @@ def remote_conf(options: SparkOptions) -> dict[str, str]:
         if name.startswith("spark.sql.")
     }
     del ours["spark.sql.catalogImplementation"]
-    user = {
+    return {**ours, **_users_conf(options), "spark.sql.session.timeZone": "UTC"}
+
+
+def _users_conf(options: SparkOptions) -> dict[str, str]:
+    """The user's settings except Hadoop's."""
+    return {
         name: str(value)
         for name, value in options.conf.items()
         if not name.startswith(HADOOP_PREFIX)
     }
-    return {**ours, **user, "spark.sql.session.timeZone": "UTC"}
 
 
 def hadoop_conf(options: SparkOptions) -> dict[str, str]:
     """The user's settings of Hadoop, which may be secrets."""
-    prefixed = {
-        name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)
+    return {
+        name.removeprefix(HADOOP_PREFIX): str(value)
+        for name, value in options.conf.items()
+        if name.startswith(HADOOP_PREFIX)
     }
-    return {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
 
 
 def local_cores(options: SparkOptions) -> int | None:

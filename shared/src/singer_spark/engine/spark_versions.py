@@ -1,5 +1,4 @@
-"""What differs between the versions of PySpark that are supported, 3.5 to 4.3, and all use of its
-private members.
+"""What differs between PySpark's versions 3.5 to 4.3, and all use of its private members.
 
 The public ones would need a session, a second request or a pass over the rows in Python. A test
 looks at each of `PRIVATE` in the installed version, and so names the one that a new version has
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 IS_UTF8 = "is_valid_utf8(CAST({c} AS STRING))"
 _SQL = "org.apache.spark.sql."
 _CATALYST = f"{_SQL}catalyst."
+_JDBC, _ARROW = f"{_SQL}execution.datasources.jdbc.", f"{_SQL}execution.arrow."
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class PrivateMember:
     """A member that Spark may change without notice.
 
     Attributes:
-        owner: A class of the JVM, an object of Scala with `$` at its end; or a module of Python,
-            `:`, and a class.
+        owner: A class of the JVM, `$` at a Scala object's end; or a Python module, `:`, a class.
         name: A method, or an attribute of Python's.
         arguments: How many a method of the JVM takes; None: any number, or no method.
         since: The first version that has it.
@@ -55,29 +54,15 @@ class PrivateMember:
 # Looked for by the test in 3.5.9, 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 PRIVATE = (
     # Rows of a query as Arrow batches in a JVM without a session: `arrow_rows`.
-    PrivateMember(
-        f"{_SQL}execution.datasources.jdbc.JdbcUtils$",
-        "resultSetToSparkInternalRows",
-        4,
-        until=(4, 1),
-    ),
-    PrivateMember(
-        f"{_SQL}execution.datasources.jdbc.JdbcUtils$",
-        "resultSetToSparkInternalRows",
-        5,
-        since=(4, 1),
-    ),
-    PrivateMember(
-        f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 6, until=(4, 0)
-    ),
-    PrivateMember(
-        f"{_SQL}execution.arrow.ArrowConverters$", "toBatchWithSchemaIterator", 7, since=(4, 0)
-    ),
+    PrivateMember(f"{_JDBC}JdbcUtils$", "resultSetToSparkInternalRows", 4, until=(4, 1)),
+    PrivateMember(f"{_JDBC}JdbcUtils$", "resultSetToSparkInternalRows", 5, since=(4, 1)),
+    PrivateMember(f"{_ARROW}ArrowConverters$", "toBatchWithSchemaIterator", 6, until=(4, 0)),
+    PrivateMember(f"{_ARROW}ArrowConverters$", "toBatchWithSchemaIterator", 7, since=(4, 0)),
     PrivateMember("org.apache.spark.api.python.PythonRDD", "writeIteratorToStream", 2),
     PrivateMember("org.apache.spark.executor.InputMetrics", "<init>", 0),
     PrivateMember(f"{_SQL}jdbc.JdbcDialects$", "get", 1),
     PrivateMember(f"{_SQL}jdbc.JdbcDialect", "beforeFetch", 2),
-    PrivateMember(f"{_SQL}execution.datasources.jdbc.JDBCOptions", "<init>", 1, since=(4, 2)),
+    PrivateMember(f"{_JDBC}JDBCOptions", "<init>", 1, since=(4, 2)),
     PrivateMember(f"{_SQL}internal.SQLConf$", "get", 0),
     PrivateMember(f"{_SQL}internal.SQLConf", "setConf", 1),
     PrivateMember(f"{_CATALYST}expressions.UnsafeProjection$", "create", 1),
@@ -157,16 +142,12 @@ def silence_accumulators(context: SparkContext) -> None:
 
 
 def collected(values: RDD[Any]) -> list[bytes]:
-    """All values, pickled, by the JVM's own `collect`: PySpark's leaves open the socket from which
-    it reads results.
-    """
+    """All values, pickled, by the JVM's `collect`: PySpark's leaves a socket open."""
     return list(values._jrdd.collect())
 
 
 def collected_rows(rows: DataFrame) -> list[Any]:
-    """All rows, as the JVM's objects, by its own `collect`, as of an RDD: warnings can't be
-    silenced for one thread alone.
-    """
+    """All rows, as the JVM's objects, by its `collect`: safe in several threads at once."""
     return list(rows._jdf.collectAsList())
 
 
@@ -185,10 +166,7 @@ def rows_of_result(
 
 
 def takes_jdbc_options() -> bool:
-    """Whether dialects prepare a connection by its `JDBCOptions`.
-
-    If so, they do nothing when they are given a map of options.
-    """
+    """Whether dialects take only `JDBCOptions` to prepare a connection, and ignore a map."""
     return spark_version() >= (4, 2)
 
 
@@ -196,8 +174,7 @@ def arrow_batches(
     converters: Any, rows: Any, schema: Any, batch_rows: int, batch_bytes: int
 ) -> Any:
     """An iterator of Arrow streams of rows, by `ArrowConverters`."""
-    # The zone of timestamps, whether names must differ, and whether texts may have more than 2 GB
-    # in a batch.
+    # The timestamps' zone, whether names must differ, and whether a batch's texts may exceed 2 GB.
     more = (False,) if spark_version() >= (4, 0) else ()
     return converters.toBatchWithSchemaIterator(
         rows, schema, batch_rows, batch_bytes, "UTC", False, *more
@@ -206,11 +183,8 @@ def arrow_batches(
 
 def rewriting_rules() -> tuple[str, ...]:
     """Rules of the optimizer without which some expressions can't be evaluated."""
-    return (
-        ("ReplaceExpressions", "RewriteWithExpression")
-        if spark_version() >= (4, 0)
-        else ("ReplaceExpressions",)
-    )
+    rules = ("ReplaceExpressions", "RewriteWithExpression")
+    return rules if spark_version() >= (4, 0) else rules[:1]
 
 
 def reflection_options() -> tuple[str, ...]:
@@ -219,9 +193,7 @@ def reflection_options() -> tuple[str, ...]:
 
 
 def memory_options() -> tuple[str, ...]:
-    """The option for direct memory that the launcher of this version gives each driver; an older
-    Java ignores it.
-    """
+    """The launcher's option for direct memory; an older Java ignores it."""
     return ("--sun-misc-unsafe-memory-access=allow",) if spark_version() >= (4, 3) else ()
 
 
@@ -239,10 +211,7 @@ def in_this_version(template: str) -> str:
 
 
 def repartitioned(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """The rows, so that those with the same number below `count` are in one partition.
-
-    Before 4.1 others may be there, too.
-    """
+    """The rows, those with one number below `count` in one partition; before 4.1 with others."""
     from pyspark.sql import functions as F
 
     if spark_version() >= (4, 1):
@@ -263,9 +232,7 @@ def sent_rows(session: SparkSession, columns: Mapping[str, Sequence[int]]) -> Da
 
 
 def be_patient(session: Any, retries: int, longest_pause: int) -> None:
-    """Set how often a client of Spark Connect repeats a request, and the longest pause in
-    milliseconds.
-    """
+    """Set how often Spark Connect repeats a request, and the longest pause in milliseconds."""
     if spark_version() >= (4, 0):
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -285,8 +252,7 @@ def set_at_once(session: Any, conf: Mapping[str, str]) -> bool:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows of a frame of Spark Connect, and their schema, with one request: `collect` and
-    `toArrow` make two.
+    """All rows of a Spark Connect frame, and their schema, with one request, not two.
 
     A JDBC relation costs a connection to the database for each request.
     """

@@ -1,6 +1,4 @@
-"""`--about` as plain text, with a description of each setting, which singer-sdk's own text leaves
-out.
-"""
+"""`--about` as plain text that, unlike singer-sdk's, describes each setting."""
 
 from __future__ import annotations
 

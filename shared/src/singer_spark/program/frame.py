@@ -32,19 +32,15 @@ def run_program(
     """Run `main` and exit with its exit code; an error or a signal becomes one line.
 
     Args:
-        main: Returns the exit code; it imports everything heavy under `loading`, so that signals
-            are handled from early
-            on.
+        main: Returns the exit code; imports what is heavy under `loading`, for early signals.
         program: The program's name.
         if_stopped: What the user should know after a signal.
         grace_seconds: How long it may clean up after a signal.
 
     Raises:
-        SystemExit: always, except after a signal, when the process exits without waiting for
-            running threads.
+        SystemExit: always, except after a signal, which waits for no running threads.
     """
-    # Arrow's own allocator, mimalloc, keeps freed memory. These return it (jemalloc more of it) and
-    # are no slower.
+    # Arrow's mimalloc keeps freed memory; these return it (jemalloc more), and are no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")
     # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -55,8 +51,7 @@ def run_program(
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
-        # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a
-        # session.
+        # Spark's handler, which replaces ours while it makes a session, raises KeyboardInterrupt.
         end_after_signal()
         if isinstance(stopped, StoppedByError):
             report(stopped.error, program)
@@ -67,8 +62,7 @@ def run_program(
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
-    # Otherwise the interpreter looks for garbage among all that was loaded, twice, which takes a
-    # quarter of a short run's CPU time.
+    # Otherwise the garbage collector costs a quarter of a short run's CPU time.
     gc.freeze()
     # Threads that read ahead or work in the background may wait for something that never comes.
     end_within(grace_seconds, 1 if isinstance(code, str) else code or 0)
@@ -135,8 +129,6 @@ def _end() -> None:
 
 
 def _has_jemalloc() -> bool:
-    """Whether Arrow's wheel for this machine certainly has it; Arrow warns about an allocator that
-    it lacks.
-    """
+    """Whether Arrow's wheel certainly has it: Arrow warns about an allocator that it lacks."""
     is_linux = sys.platform == "linux" and os.uname().machine == "x86_64"
     return is_linux and "CS_GNU_LIBC_VERSION" in os.confstr_names

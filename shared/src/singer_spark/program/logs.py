@@ -1,6 +1,4 @@
-"""Logging of both programs: lines on standard error, or what the logging config named by
-`SINGER_SDK_LOG_CONFIG` says.
-"""
+"""Logging of both programs: to standard error, or as the config in `SINGER_SDK_LOG_CONFIG` says."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Log a counter, timer or gauge as the SDK does, for programs: neither on a terminal nor if the
-    SDK is not loaded.
-    """
+    """Log a metric as the SDK does, for programs: not on a terminal, or without the SDK."""
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
         return
@@ -50,15 +46,11 @@ def set_up_logs(program: str, level: str | None) -> None:
     Args:
         program: The program's name.
         level: One of `LEVELS`, by default from the environment; singer-sdk's own lines, METRIC too,
-            need `debug`, or a
-            logging config written by the user.
+            need `debug`, or a logging config written by the user.
     """
-    variables = (
-        f"{program.upper().replace('-', '_')}_LOGLEVEL",
-        "LOGLEVEL",
-        "SINGER_SDK_LOG_LEVEL",
-    )
-    level = level or next(filter(None, map(os.environ.get, variables)), "info")
+    own = f"{program.upper().replace('-', '_')}_LOGLEVEL"
+    named = map(os.environ.get, (own, "LOGLEVEL", "SINGER_SDK_LOG_LEVEL"))
+    level = level or next(filter(None, named), "info")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
@@ -85,10 +77,7 @@ def leave_out_libraries(*, sdk: bool = True) -> None:
 
 
 def logs_as_configured() -> bool:
-    """Set up logging from the file that the variable names.
-
-    Returns False if it is unset, or there is no such file.
-    """
+    """Set up logging from the file that the variable names; False if there is none."""
     path = os.environ.get(LOG_CONFIG)
     if not path:
         return False
@@ -106,10 +95,8 @@ def logs_as_configured() -> bool:
 
 def is_structured() -> bool:
     """Whether a program reads the log, so that all messages must go through it."""
-    return any(
-        type(each.formatter).__name__ == "StructuredFormatter"
-        for each in logging.getLogger().handlers
-    )
+    formats = {type(each.formatter).__name__ for each in logging.getLogger().handlers}
+    return "StructuredFormatter" in formats
 
 
 def _is_ours_or_urgent(record: logging.LogRecord) -> bool:

@@ -1,6 +1,4 @@
-"""Progress for users: live lines on a terminal, a log line every few seconds elsewhere, a summary
-at the end.
-"""
+"""Progress for users: live lines on a terminal, else a line now and then; a summary at the end."""
 
 from __future__ import annotations
 
@@ -29,12 +27,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
-# With this variable, only the line that says a run is done is printed, for one of many runs in a
-# row.
+# With this variable only the line that a run is done is printed: there are many in a row.
 QUIET = "SPARK_LAKE_QUIET"
 DONE = "Done! "
-# The columns of live lines, by importance: a narrow terminal lacks the last ones. `GAP` is the
-# number of blanks between two.
+# Live lines' columns by importance, as narrow terminals lack the last, and the blanks between.
 PERCENT, ROWS, DELETED, RATE, SIZE, TIME = "percent", "rows", "deleted", "rate", "size", "time"
 BY_WEIGHT, GAP = (ROWS, PERCENT, TIME, DELETED, RATE, SIZE), 2
 BAR_WIDTH, SHORTEST_NAME, WIDE = 20, 12, 110
@@ -44,11 +40,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Count:
-    """What has been done of one stream.
+    """What has been done of one stream; times are by the monotonic clock.
 
-    Times are by the monotonic clock, None before its first rows.
-
-    `deleted` is the number of rows that left its table; `is_done` means that no more of it comes.
+    `deleted` rows left its table; `is_done`: no more of it comes.
     """
 
     started: float | None = None
@@ -76,10 +70,7 @@ class Count:
 
 
 class Progress:
-    """Counts rows and bytes of each stream and shows them on standard error.
-
-    Safe to call from any thread.
-    """
+    """Counts each stream's rows and bytes, and shows them on standard error; thread-safe."""
 
     def __init__(self, verb: str) -> None:
         """Start counting."""
@@ -96,8 +87,7 @@ class Progress:
         self._on_terminal = (
             sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
         )
-        # In `tap | target` the live display at the pipe's end is enough. Lines written here must
-        # not break it.
+        # The live display at the pipe's end is enough; lines written here must not break it.
         self._feeds_a_pipe = _feeds_a_pipe()
         if self._on_terminal and self._feeds_a_pipe:
             share_terminal()
@@ -107,8 +97,7 @@ class Progress:
 
         Args:
             name: `connecting`, `reading`, `merging`, …
-            logged: Whether to write log lines, too. Without a terminal, the lines of one program of
-                a pipe suffice.
+            logged: Whether to write log lines, too: those of one program of a pipe suffice.
         """
         with self._lock:
             if name != self._phase:
@@ -134,9 +123,7 @@ class Progress:
         self._streams = count
 
     def done(self, *streams: str) -> None:
-        """Mark streams of which no more comes; if more does come, that stream is not done after
-        all.
-        """
+        """Mark streams as done; one of which more comes after all is not."""
         with self._lock:
             for stream in streams:
                 self._count(stream).is_done = True
@@ -186,17 +173,14 @@ class Progress:
             self._log_thread.join()
 
     def finish(self) -> None:
-        """Print the summary of a program that feeds another one: `sent 340 records in 1 stream(s),
-        3.2 s`.
-        """
+        """Print the summary of a feeding program: `sent 340 records in 1 stream(s), 3.2 s`."""
         counts = self._ended()
         _print(f"{self._verb} {self._total(counts)}")
         if not self._feeds_a_pipe:
             self._print_streams(counts, {})
 
     def finish_run(self, location: str, next_runs: Mapping[str, object]) -> None:
-        """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s:
-        ./lake/raw`.
+        """Print a committed run's summary: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
 
         `next_runs` is where the next run begins, by incremental stream.
         """
@@ -216,21 +200,15 @@ class Progress:
 
     def _total(self, counts: Mapping[str, Count]) -> str:
         rows = sum(count.rows for count in counts.values())
-        return (
-            f"{rows} records in {len(counts)} stream(s), "
-            f"{span_text(time.monotonic() - self._began)}"
-        )
+        took = span_text(time.monotonic() - self._began)
+        return f"{rows} records in {len(counts)} stream(s), {took}"
 
     def _print_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
         lines = []
         for stream, count in counts.items():
             deleted = f"{count.deleted:,} deleted" if count.deleted else None
-            parts = [
-                f"{count.rows} records {self._verb}",
-                deleted,
-                size_text(count.size),
-                count.rate,
-            ]
+            amount = f"{count.rows} records {self._verb}"
+            parts = [amount, deleted, size_text(count.size), count.rate]
             following = (
                 f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
             )
@@ -262,9 +240,7 @@ class Progress:
         return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, width: int, most: int) -> RenderableType:
-        """The phase with the number of streams done, and a line for each stream; if there are many,
-        for those that moved last.
-        """
+        """The phase, and a line for each stream; of many, for those that moved last."""
         from rich.text import Text
 
         now = time.monotonic()
@@ -299,9 +275,7 @@ class Progress:
 
 
 def _cells(count: Count, now: float) -> dict[str, str]:
-    """What is shown of a stream beside its name, from left to right; the clock of a finished stream
-    is stopped.
-    """
+    """What is shown of a stream beside its name; when it is done, its clock stands."""
     known = count.percent is not None and not count.is_done
     return {
         PERCENT: f"~{count.percent} %" if known else "",
@@ -327,9 +301,7 @@ def _bar(percent: int | None) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """A text in exactly this many columns; a longer one loses its middle, as names often differ at
-    their ends.
-    """
+    """A text in exactly so many columns; a longer one loses its middle: ends tell names apart."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) > width:

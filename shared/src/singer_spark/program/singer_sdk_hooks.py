@@ -1,5 +1,4 @@
-"""The classes of singer-sdk that the plugins derive from: what these need of its private members
-has public names here.
+"""The plugins' base classes: public names for what they need of singer-sdk's private members.
 
 No other module uses private members of the SDK. They were read in 0.54.9, and a test looks at each
 of `PRIVATE` in the installed version.

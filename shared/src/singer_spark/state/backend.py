@@ -1,5 +1,4 @@
-"""Where the published copy of a pipeline's state is kept: the target's `state_backend`, or
-otherwise the lake's bucket.
+"""Where a state's published copy is kept: the target's `state_backend`, else the lake's bucket.
 
 The journal in the bucket decides which state is valid; people and the tap read the copy kept here.
 """
@@ -35,9 +34,7 @@ from singer_spark.state.store import (
 from singer_spark.store.storage import Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.database import StateDatabase, StateSession
+    from singer_spark.state.database import StateSession
 
 KEPT_STATES = 1000
 
@@ -83,18 +80,12 @@ _FORGET = (
 
 
 class StateTable:
-    """The state of one pipeline in a table.
-
-    StorageError: its database can't be read, or written to.
-    """
+    """The state of one pipeline in a table; StorageError: its database refused."""
 
     location: str | None
 
-    def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
-        """Nothing is read or created yet.
-
-        `lake` is the bucket whose runs save it, None if it is only read.
-        """
+    def __init__(self, database: StateDatabase, pipeline: str, lake: str | None) -> None:
+        """Nothing is read yet; `lake` is the bucket whose runs save it, None if it is only read."""
         self._database = database
         self._pipeline = pipeline
         self._lake = lake
@@ -150,13 +141,7 @@ class StateTable:
                 else state_text(value, mark)
             )
             saved = timestamp_text(datetime.now(UTC))
-            new = {
-                **self._values(),
-                "state": text,
-                "run_id": run_id,
-                "saved_at": saved,
-                "seen": seen_text,
-            }
+            new = dict(self._values(), state=text, run_id=run_id, saved_at=saved, seen=seen_text)
             if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
                 # An answer may have been lost, so the row may hold our own write.
                 return self._row(session) == (text.encode(), Signature(self._lake, run_id))
@@ -179,9 +164,8 @@ class StateTable:
                 f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: "
                 "upgrade this program",
             )
-        return None if state is None else state.encode(errors="surrogateescape"), Signature(
-            lake, run_id
-        )
+        content = None if state is None else state.encode(errors="surrogateescape")
+        return content, Signature(lake, run_id)
 
 
 DEFAULT_TABLE = "spark_lake_state"
@@ -193,8 +177,7 @@ class StateBackend:
 
     Attributes:
         uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own
-            bucket. May contain a
-            password, so it is never shown.
+            bucket. May contain a password, so it is never shown.
         table_name: A database's table, optionally with its schema before a dot.
         storage_options: fsspec's options for another bucket or folder.
     """
@@ -207,10 +190,7 @@ class StateBackend:
     def of(
         cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None
     ) -> StateBackend:
-        """Parse `state_backend`.
-
-        The target's `storage_options` are for a backend that has none of its own.
-        """
+        """Parse `state_backend`, whose `storage_options` are by default the target's."""
         known = ("uri", "table_name", "storage_options")
         values = {
             name: value
@@ -222,10 +202,7 @@ class StateBackend:
 
     @staticmethod
     def problems(config: Any) -> list[str]:
-        """Problems of a `state_backend`, each with the setting's name.
-
-        Registers its password with `redact`.
-        """
+        """Problems of a `state_backend`, by setting; registers its password with `redact`."""
         uri = config.get("uri") if isinstance(config, dict) else None
         if not isinstance(uri, str):
             return []

@@ -1,5 +1,4 @@
-"""Which state is valid, wherever its published copy is kept, even if that location has just been
-changed.
+"""Which state is valid, wherever its copy is kept, even if that location has just changed.
 
 The journal says where the last committed run kept it. If the store is another location by now, the
 state moves there by itself. If a state of unknown origin is already there, it is refused, because
@@ -39,8 +38,7 @@ class ChosenState:
 
     Attributes:
         moves_from: The location where it was kept before, as text for users; None if it stays.
-        replaces: The content of the store that is replaced when it moves there; None if there is
-            none.
+        replaces: The content of the store that a move there replaces; None if there is none.
         written: Whether the store already holds it.
     """
 
@@ -62,8 +60,7 @@ def chosen_state(
     """The valid state.
 
     Raises:
-        StateError: the published copy is malformed, with line and column; or two locations hold
-            different states.
+        StateError: the published copy is malformed, or two locations hold different states.
         StorageError: a location can't be read.
     """
     unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
@@ -93,9 +90,7 @@ def chosen_state(
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The error of a command that must not move the state, for a config that names another location
-    than the last run's.
-    """
+    """The error of a command that must not move a state which is kept elsewhere."""
     return ConfigurationError(
         RunCode.STATE_ELSEWHERE,
         f"pipeline {pipeline} keeps its state in {location_of(entry) or IN_THE_BUCKET}, and this "
@@ -133,9 +128,7 @@ def _journalled(entry: RunEntry) -> SavedState | None:
 
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
-    """Whether a run of this pipeline once saved this state, so that it was left behind by an
-    earlier change of location.
-    """
+    """Whether a run of this pipeline once saved this state: a move has left it behind."""
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
     return any(entry is not None and same_state(entry.state, value) for entry in entries)

@@ -29,8 +29,7 @@ LONGEST_NAME = 63 - len("_history")
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
 _OURS = ("table", "pipeline")
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
-# Parameters that identify the database, besides the URL's host and path, and libpq's environment
-# variables for them.
+# Parameters, beside host and path, that identify the database; and libpq's variables for them.
 _WHERE = {
     "host": "PGHOST",
     "hostaddr": "PGHOSTADDR",
@@ -226,10 +225,7 @@ class StateSession:
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Create the tables of states and history if they are missing.
-
-        Creations wait for one another, because a concurrent one would fail.
-        """
+        """Create the tables of states and history if they are missing; one creation at a time."""
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
@@ -254,18 +250,14 @@ class StateSession:
         )
 
     def _has(self, table: TableName) -> bool:
-        return (
-            self.execute(_FIND[self._kind], {"name": table.name, "quoted": table.quoted}).fetchone()
-            is not None
-        )
+        values = {"name": table.name, "quoted": table.quoted}
+        return self.execute(_FIND[self._kind], values).fetchone() is not None
 
 
 class StateDatabase:
-    """A database with a table of states.
+    """A database with a table of states; StorageError: it can't be read, or written to.
 
     Each transaction opens its own connection, so that none is held for hours.
-
-    StorageError: it can't be read, or written to.
     """
 
     def __init__(self, url: DatabaseUrl, table: TableName) -> None:
@@ -281,10 +273,7 @@ class StateDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[StateSession]:
-        """A transaction that is committed at its end, or rolled back on an error.
-
-        It does not wait long for other transactions.
-        """
+        """A transaction, committed at its end or rolled back on an error; it waits only shortly."""
         with self._transaction(writes=True) as session:
             assert session is not None
             yield session
@@ -312,10 +301,8 @@ class StateDatabase:
                 yield StateSession(connection, kind, self._table)
                 connection.commit()
         except (driver.Error, OSError) as error:
-            verb, reason = (
-                "write to" if writes else "read",
-                " ".join(str(error).split()) or type(error).__name__,
-            )
+            verb = "write to" if writes else "read"
+            reason = " ".join(str(error).split()) or type(error).__name__
             way_out = (
                 "check state_backend, its user's rights and that the database runs, and run again"
             )
@@ -328,8 +315,7 @@ class StateDatabase:
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
     if writes:
         file.parent.mkdir(parents=True, exist_ok=True)
-    # As a URI, so that reading creates no file, and read-write, so that what a killed writer left
-    # is rolled back.
+    # Reading creates no file; but it may roll back what a killed writer left, so not read-only.
     url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
     connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
     # Text written by hand may not be UTF-8.

@@ -1,5 +1,4 @@
-"""What one program of a pipeline hands to another: Meltano's state backend where the state is, a
-failed tap the reason.
+"""What a program hands to another: Meltano's backend where the state is, a failed tap the reason.
 
 Meltano gives a tap a copy of the state as a file, or none. Without one, it is unclear whether there
 is no state yet or none is wanted. The location itself shows that, and has the checkpoint beside it.
@@ -41,8 +40,7 @@ EARLIER = timedelta(seconds=60)
 
 
 def hand_over(location: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Put the location, by the target's settings for it, into the environment of programs started
-    from here on.
+    """Put the location, by the target's settings for it, into an environment for programs.
 
     Raises:
         ConfigurationError: there is no folder for temporary files.
@@ -84,10 +82,7 @@ def failure_path(pipeline: str) -> str:
 def leave_failure(
     reason: str, lake: Storage | None, pipeline: str, environ: Mapping[str, str]
 ) -> None:
-    """Leave why the tap failed, in one line without secrets.
-
-    Raises nothing, because the tap already has an error to report.
-    """
+    """Leave why the tap failed, in one line without secrets; raises nothing."""
     data = encode({"error": reason, "failed_at": timestamp_text(datetime.now(UTC))})
     with suppress(SingerSparkError, OSError):
         if file := environ.get(FAILURE_VARIABLE):
@@ -99,10 +94,7 @@ def leave_failure(
 def take_failure(
     lake: Storage, pipeline: str, environ: Mapping[str, str], since: datetime
 ) -> str | None:
-    """Take away why the tap failed whose target began at `since`; None if it left nothing.
-
-    Raises nothing, because the target already has an error to record.
-    """
+    """Take why the tap failed whose target began at `since`; None: nothing; raises nothing."""
     with suppress(SingerSparkError, OSError, KeyError, ValueError):
         if file := environ.get(FAILURE_VARIABLE):
             return str(decode(Path(file).read_bytes(), file)["error"])
@@ -112,9 +104,6 @@ def take_failure(
             return None
         lake.delete(path)
         body = decode(data, path)
-        return (
-            str(body["error"])
-            if datetime.fromisoformat(body["failed_at"]) > since - EARLIER
-            else None
-        )
+        is_of_this_run = datetime.fromisoformat(body["failed_at"]) > since - EARLIER
+        return str(body["error"]) if is_of_this_run else None
     return None

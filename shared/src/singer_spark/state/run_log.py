@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from singer_spark.store.storage import Storage
 
+JSON = dict[str, Any]
 LAKE_FOLDER = ".dataspoc"
 # Where a tap writes its batch files in the lake's bucket, unless it is given another place.
 BATCHES = f"{LAKE_FOLDER}/staging/batches"
@@ -50,10 +51,7 @@ def moment_of(run_id: str) -> datetime:
 
 
 def folder_name(name: str) -> str:
-    """A name as a path segment: percent-encoded except letters, digits and `-_.`.
-
-    A leading `.` or `_` is encoded.
-    """
+    """A name as a path segment, percent-encoded; `-_.` stay, except a leading `.` or `_`."""
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
@@ -143,18 +141,12 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
 def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
     """Add missing members to a journal that was edited by hand."""
     moment = timestamp_text(moment_of(run_id))
-    usual: dict[str, Any] = {
-        "started_at": moment,
-        "finished_at": None,
-        "streams": {},
-        "error": None,
-    }
-    # An aborted run is a failure or a dead run; assume the outcome that is never pruned.
-    usual |= (
-        {"outcome": "rolled_back"}
-        if phase == ABORTED
-        else {"outcome": "succeeded", "committed_at": moment}
-    )
+    usual: JSON = {"started_at": moment, "finished_at": None, "streams": {}, "error": None}
+    if phase == ABORTED:
+        # A failure or a dead run; assume the outcome that is never pruned.
+        usual["outcome"] = "rolled_back"
+    else:
+        usual |= {"outcome": "succeeded", "committed_at": moment}
     for name, value in usual.items():
         body.setdefault(name, value)
 
@@ -162,10 +154,7 @@ def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
 def last_committed(
     storage: Storage, runs: str, decided: Sequence[str] | None = None
 ) -> RunEntry | None:
-    """The newest committed run; two reads at most after any number of failed runs.
-
-    `decided` are the runs' ids, newest first, if known already.
-    """
+    """The newest committed run, by two reads at most; `decided` are the ids, newest first."""
     for run_id in run_ids(storage, runs) if decided is None else decided:
         entry = read_entry(storage, runs, run_id)
         if entry is None:  # pruned while we looked

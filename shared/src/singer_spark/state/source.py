@@ -1,5 +1,4 @@
-"""The state, and the checkpoint beside it, as a tap finds them: by a path or URL, or by the
-target's config.
+"""A state and its checkpoint as a tap finds them: by path or URL, or by the target's config.
 
 If the lake is known, the state is the committed one, even if a run committed and died before it
 published the copy, and the checkpoint is available. A state outside the lake names its lake; if
@@ -71,8 +70,7 @@ class StateSource:
         """The valid state, None before the first.
 
         Raises:
-            StateError: it is malformed, with line and column; or another lake's; or two locations
-                hold different states.
+            StateError: it is malformed, another lake's, or one of two locations' states.
             StorageError: the location can't be read.
         """
         if self.lake is None:
@@ -94,8 +92,7 @@ class StateSource:
         Raises:
             StateError: the state is malformed.
             DamagedError: the checkpoint is not as it was written.
-            StorageError: the location can't be read, or a newer version of the programs wrote the
-                checkpoint.
+            StorageError: the location can't be read, or newer programs wrote the checkpoint.
         """
         if self.lake is None:
             return None

@@ -1,5 +1,4 @@
-"""Stores of a pipeline's Singer state, in the lake or in another bucket or folder, and parsing it;
-and the checkpoint beside it: what a run finished before it died.
+"""Stores of a pipeline's Singer state, its parsing, and the checkpoint of a dead run beside it.
 
 A checkpoint is written by the target as `checkpoint.json` beside `state.json`, and read by both
 programs. It covers slices that are completely staged. It can be continued only while the run that
@@ -48,9 +47,7 @@ class Signature:
 
 
 class StateStore(Protocol):
-    """A location for the published copy of a pipeline's state.
-
-    The journal in the bucket stays authoritative.
+    """A location for the published copy of a pipeline's state; the bucket's journal decides.
 
     Attributes:
         location: As noted in journals, without secrets; None: the lake's own bucket.
@@ -74,7 +71,7 @@ class StateStore(Protocol):
     ) -> bool:
         """Replace the content that was `seen`, for a run; False if someone else wrote meanwhile.
 
-        `mark` are trailing blanks, which distinguish the text from any other with the same value.
+        `mark` are blanks at the end, which tell the text from others of the same value.
         """
 
     def signature(self) -> Signature | None:
@@ -164,16 +161,12 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
 
 
 def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether two states are the same JSON, regardless of key order.
-
-    1 differs from true and from 1.0.
-    """
+    """Whether two states are the same JSON: key order is ignored, 1 differs from true and 1.0."""
     return to_json(one, sort_keys=True) == to_json(other, sort_keys=True)
 
 
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
-    """The valid state: the last commit's while its publishing is unfinished, else the published
-    copy.
+    """The valid state: the last commit's until that is published, else the published copy.
 
     Raises:
         StateError: the published copy is malformed, with line and column.
@@ -239,18 +232,14 @@ class FolderState(BucketState):
         run_id: str | None = None,
         mark: str = "",
     ) -> bool:
-        """Replace the content that was `seen`, for a run.
-
-        Returns False if someone else or another lake wrote meanwhile.
-        """
+        """Replace the content that was `seen`; False if another one or another lake wrote."""
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
             return False
         if self.content() not in (seen, state_text(value, mark).encode()):
             return False
-        # The owner is written first, because a state saved by a run that is not in the lake's
-        # journal counts as another lake's.
+        # First the owner: a state by a run that the lake's journal lacks counts as another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
         return super().write(value, seen, run_id, mark)
@@ -309,11 +298,8 @@ class Checkpoint:
                 RunCode.LAKE_FILE_DAMAGED,
                 f"{path} lacks {error}; remove it, and the next run starts over",
             ) from error
-        wrong = [
-            name
-            for name in ("state", "resume", "target")
-            if not isinstance(getattr(found, name), dict)
-        ]
+        objects = ("state", "resume", "target")
+        wrong = [name for name in objects if not isinstance(getattr(found, name), dict)]
         if wrong:
             raise DamagedError(
                 RunCode.LAKE_FILE_DAMAGED,

@@ -1,6 +1,4 @@
-"""A container of Azure Blob Storage, and its account: login and server as options of obstore
-and delta-rs, derived from adlfs storage options.
-"""
+"""A container of Azure Blob Storage; its account for obstore and delta-rs, from adlfs's options."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ class AzureAccount:
 
     Attributes:
         name: The account's name.
-        endpoint: Endpoint of the blob service, if it is not
-            `https://<account>.blob.core.windows.net`; else empty.
+        endpoint: The blob service, if not `https://<account>.blob.core.windows.net`; else empty.
         login: The login options by adlfs's names; empty for the machine's own login.
         anonymous: Requests are not signed.
     """
@@ -117,9 +114,7 @@ class AzureAccount:
         return config
 
     def provider(self) -> Any:
-        """The obstore provider for the machine's own login; None if the options have a login, or
-        obstore finds it.
-        """
+        """Obstore's provider for the machine's own login; None if it needs none."""
         if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
             return None
         try:
@@ -138,12 +133,11 @@ def container_and_host(url: str) -> tuple[str, str]:
 
 
 def _of_environment() -> dict[str, str]:
-    found = {}
-    for name, variables in _VARIABLES.items():
-        value = next((os.environ[each] for each in variables if os.environ.get(each)), None)
-        if value:
-            found[name] = value
-    return found
+    found = {
+        name: next(filter(None, map(os.environ.get, variables)), "")
+        for name, variables in _VARIABLES.items()
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _connection(text: str) -> dict[str, str]:
@@ -157,9 +151,9 @@ def _connection(text: str) -> dict[str, str]:
     parsed = {
         "account_name": parts.get("AccountName", ""),
         "account_key": parts.get("AccountKey", ""),
+        "sas_token": parts.get("SharedAccessSignature", ""),
+        "endpoint": parts.get("BlobEndpoint", ""),
     }
-    parsed["sas_token"] = parts.get("SharedAccessSignature", "")
-    parsed["endpoint"] = parts.get("BlobEndpoint", "")
     suffix = parts.get("EndpointSuffix", _USUAL_SUFFIX)
     if not parsed["endpoint"] and suffix != _USUAL_SUFFIX:
         protocol = parts.get("DefaultEndpointsProtocol", "https")
@@ -194,9 +188,7 @@ class AzureBucket(ObstoreBucket):
         )
 
     def _remove_folder(self, key: str) -> None:
-        """Remove a Hadoop folder: an empty blob with the folder's name, or a real one, which stays
-        unless empty.
-        """
+        """Remove a Hadoop folder: an empty blob of its name, or a real one, if it is empty."""
         with suppress(FileExistsError, UndecidedError, StoreFailure):
             self._remove(self._single, key)
 
@@ -215,9 +207,7 @@ class AzureBucket(ObstoreBucket):
         return (self.read_range(key, size - length, length) if length else b""), size
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store, which may answer before the copy is done; until then the blob is
-        empty.
-        """
+        """Copy inside the store, which may answer before: until it is done, the blob is empty."""
         size = self.size(source)
         super().copy(source, target)
         deadline = time.monotonic() + COPY_SECONDS

@@ -1,6 +1,4 @@
-"""The requests that `ObjectFiles` makes of any store, a storage's metadata of a file, and its
-failures as one line: what could not be done, where, why, and what to do.
-"""
+"""What `ObjectFiles` asks of any store, metadata of files, and a storage's failures in one line."""
 
 from __future__ import annotations
 
@@ -138,8 +136,7 @@ class FileInfo:
     Attributes:
         path: Relative to the storage's root.
         size: In bytes.
-        modified: When it was written, by the storage's clock, in seconds since the epoch; None if
-            unknown.
+        modified: When it was written, in seconds since 1970 by the storage's clock, if known.
     """
 
     path: str
@@ -176,8 +173,7 @@ class Entry:
     """An object in a listing.
 
     Attributes:
-        key: Its name in the bucket; it ends with a slash if it is an empty object that marks a
-            folder.
+        key: Its name in the bucket; with a slash at the end it is an empty marker of a folder.
         size: In bytes.
         modified: When it was written, in seconds since the epoch; None if unknown.
         maybe_folder: The listing does not show whether the key ends with a slash.
@@ -194,10 +190,7 @@ class Bucket(Protocol):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The store's names for the conditions of a creation and of an exchange.
-
-        Empty if it has none.
-        """
+        """The store's names for its conditions of creation and exchange; empty if it has none."""
 
     @property
     def folders_are_listed(self) -> bool:
@@ -216,8 +209,7 @@ class Bucket(Protocol):
         """The size of an object."""
 
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
-        """Write an object in one request: unconditionally, or only over one version, `ABSENT` for
-        none.
+        """Write an object in one request, or only over one version, `ABSENT` for none.
 
         Raises:
             FileExistsError: there is another version.

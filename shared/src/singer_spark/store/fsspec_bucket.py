@@ -1,6 +1,4 @@
-"""A bucket of any other store known to fsspec. There are no conditional writes, so it looks and
-then writes.
-"""
+"""A bucket of any other store known to fsspec; as it has no conditional writes, it looks first."""
 
 from __future__ import annotations
 

@@ -101,8 +101,7 @@ class GoogleBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         condition = {} if version is None else {CONDITION: "0" if version == ABSENT else version}
         query = {"uploadType": "media", "name": key, **condition}
-        # An unconditional write may be retried here; after a conditional one, the caller must find
-        # out what happened.
+        # After a conditional write, the caller must find out what happened.
         self._ask("POST", self._uploads(), query, data=data, again=version is None)
 
     def upload(self, source: Path, key: str) -> None:
@@ -141,13 +140,8 @@ class GoogleBucket:
         try:
             body = {"sourceObjects": [{"name": source}, {"name": piece}], "destination": {}}
             headers = {"Content-Type": "application/json"}
-            self._ask(
-                "POST",
-                f"{self._object(target)}/compose",
-                {},
-                data=json.dumps(body).encode(),
-                headers=headers,
-            )
+            url, data = f"{self._object(target)}/compose", json.dumps(body).encode()
+            self._ask("POST", url, {}, data=data, headers=headers)
         finally:
             self.delete([piece])
         return True
@@ -218,10 +212,7 @@ class GoogleBucket:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> Response:
-        """Make a request.
-
-        It is retried if the store is busy and, with `again`, also if the answer was lost.
-        """
+        """Make a request, again to a busy store and, with `again`, after a lost answer."""
         import requests
 
         until = time.monotonic() + BUSY_SECONDS
@@ -258,17 +249,12 @@ class GoogleBucket:
 
     def _is_missing(self, signed: Mapping[str, str]) -> bool:
         """Whether the bucket does not exist; a bucket that denies access does."""
-        return (
-            self._session.get(self._bucket(), headers=signed, timeout=self._patience).status_code
-            == 404
-        )
+        answer = self._session.get(self._bucket(), headers=signed, timeout=self._patience)
+        return answer.status_code == 404
 
 
 class _Upload:
-    """A stream of bytes, sent in pieces by a resumable upload.
-
-    They become an object when it is closed.
-    """
+    """A stream of bytes, uploaded in pieces, which become an object when it is closed."""
 
     def __init__(self, bucket: GoogleBucket, key: str) -> None:
         self._bucket = bucket

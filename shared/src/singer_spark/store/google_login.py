@@ -1,11 +1,8 @@
-"""The login to Google's store: gcsfs's option `token`, or the machine's application-default
-credentials.
-"""
+"""The login to Google's store: gcsfs's option `token`, or the machine's default credentials."""
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import warnings
 from collections.abc import Mapping
@@ -17,22 +14,16 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.store.bucket import RefusedError
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-# gcsfs's values for the machine's own login; `browser` would need someone to log in, and nobody is
-# there.
+# gcsfs's values for the machine's own login; `browser` needs someone to log in.
 _OWN = (None, "", "google_default", "cloud", "cache")
 _UNUSABLE = ("browser",)
 
 
 class GoogleLogin:
-    """Makes the header that signs a request, with a token that is fetched again before it
-    expires.
-    """
+    """Makes the header that signs a request; its token is renewed before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Nothing is requested yet.
-
-        If the server is `emulated`, requests are not signed without a token.
-        """
+        """Nothing is requested yet; an `emulated` server needs no signature."""
         self._token = options.get("token")
         own = emulated and self._token in _OWN
         self.anonymous = own or self._token == "anon" or options.get("access") == "anon"
@@ -63,16 +54,6 @@ class GoogleLogin:
             token = json.loads(Path(token).expanduser().read_text())
         return dict(token) if isinstance(token, dict) else None
 
-    def own_file(self) -> dict[str, Any] | None:
-        """The machine's application-default credentials, if these are a file and the options have
-        no login.
-        """
-        if self.anonymous or self._token not in _OWN:
-            return None
-        named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-        file = Path(named or "~/.config/gcloud/application_default_credentials.json").expanduser()
-        return dict(json.loads(file.read_text())) if file.is_file() else None
-
     def bearer(self) -> str:
         """A bearer token in the options; empty if there is none."""
         if self.anonymous or self._token in _OWN or self.key_file() is not None:
@@ -98,8 +79,7 @@ class GoogleLogin:
         try:
             if (key := self.key_file()) is not None:
                 with warnings.catch_warnings():
-                    # It warns about keys from others, which might name any server; this one is the
-                    # user's own.
+                    # It warns about keys from others; this one is the user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     load = google.auth.load_credentials_from_dict
                     found, _ = load(key, scopes=SCOPES)  # type: ignore[no-untyped-call]

@@ -31,9 +31,7 @@ PRIVATE_MODE, USUAL_MODE = 0o660, 0o666
 
 
 class LocalFiles:
-    """Files below a folder.
-
-    Content appears atomically, by a hard link or a rename out of a scratch folder.
+    """Files below a folder; content appears atomically, by link or rename from a scratch folder.
 
     Failures are OSErrors, and FileNotFoundError for a missing file. `ObjectFiles` offers the same
     operations; tests inject faults here.
@@ -52,10 +50,7 @@ class LocalFiles:
         return (self.root / path).open("rb")
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A file at a path that nothing else writes to, opened for writing.
-
-        It exists from the start.
-        """
+        """A file at an unused path, opened for writing; it exists from the start."""
         _make_folder((self.root / path).parent)
         return (self.root / path).open("wb")
 
@@ -99,10 +94,7 @@ class LocalFiles:
     def _land(
         self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]
     ) -> None:
-        """Write a scratch file and move it to its path atomically.
-
-        Written again if it was swept away meanwhile.
-        """
+        """Move a scratch file to its path atomically; it is written again if it was swept away."""
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
@@ -151,8 +143,7 @@ class LocalFiles:
         """All files below a folder; an unreadable folder is an error, not an empty one."""
         for _ in range(LISTINGS):
             found, is_whole = _walked(self.root, prefix)
-            # Otherwise again: the file that replaced a vanished one may have appeared where we had
-            # already looked.
+            # Otherwise again: a vanished file's successor may be where we had already looked.
             if is_whole:
                 break
         return found
@@ -184,9 +175,7 @@ class LocalFiles:
 
 
 def _is_abandoned(scratch: FileInfo) -> bool:
-    """Whether its writer is dead; if that can't be determined from here, whether the file is a day
-    old.
-    """
+    """Whether its writer is dead or, if that can't be determined here, the file a day old."""
     writer = Process.of_mark(Path(scratch.path).stem)
     if writer is None or not (writer.is_alive() or writer.is_dead()):
         return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
@@ -227,10 +216,7 @@ def _link(scratch: Path, target: Path) -> None:
 
 
 def _move_to_another_disk(source: Path, target: Path) -> None:
-    """Copy to a hidden name beside the target first, so that it appears atomically.
-
-    The kernel does the copying.
-    """
+    """Copy by the kernel to a hidden name beside the target, then rename: atomic."""
     location = target.with_name(f".{target.name}.moving")
     location.mkdir(exist_ok=True)
     try:
@@ -241,8 +227,7 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
         _flush_folder(target.parent)
         source.unlink(missing_ok=True)
     finally:
-        # Also the copies of others: of a dead process, and of a suspended one, which then can't
-        # bring the file back.
+        # Others' copies too: a suspended process then can't bring the file back.
         _remove_tree(location)
 
 
@@ -291,9 +276,7 @@ def _write(file: Path, data: bytes, mode: int) -> None:
 
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes out with the kernel's lock on the folder, which is released with its
-    process.
-    """
+    """Keep other processes out by the kernel's lock on the folder, which ends with its owner."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -338,9 +321,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree; files may vanish or appear meanwhile, but one that can't be removed is an
-    error.
-    """
+    """Remove a tree: files may vanish or appear meanwhile, but each must be removable."""
 
     def unless_in_use(
         _function: object, _path: str, error: tuple[type, BaseException, object]

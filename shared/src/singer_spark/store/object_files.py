@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from singer_spark.store.bucket import (
     ABSENT,
@@ -19,9 +19,6 @@ from singer_spark.store.bucket import (
     UnconditionalStoreError,
     UndecidedError,
 )
-
-if TYPE_CHECKING:
-    from singer_spark.store.bucket import Bucket
 
 # The footers of most Parquet files fit in, so one request brings the footer, and the size, too.
 END_BYTES = 1 << 16
@@ -101,7 +98,7 @@ class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
     def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
-        """Nothing is requested yet; `kind` is the URL's scheme, for messages.
+        """Nothing is requested yet; `kind`, the URL's scheme, is for messages.
 
         If `conditional`, the store must decide which writer is first; otherwise we look, then
         write.
@@ -181,10 +178,7 @@ class ObjectFiles:
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
     def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
-        """Try writes of `other` that must be refused.
-
-        Returns the conditions that the store ignored.
-        """
+        """Try writes of `other` that must be refused; returns the conditions ignored."""
         if not self.conditional or not self.bucket.conditions:
             return ()
         creation, exchange = self.bucket.conditions
@@ -228,9 +222,7 @@ class ObjectFiles:
         self.bucket.delete([self._key(path)])
 
     def delete_all(self, prefix: str) -> None:
-        """Remove all objects below a prefix, including the empty ones that Spark makes for
-        folders.
-        """
+        """Remove all objects below a prefix, including Spark's empty ones for folders."""
         found = list(self._entries(prefix))
         # On Azure a folder may be a real one, which can't be removed before its content.
         real = (
@@ -242,8 +234,7 @@ class ObjectFiles:
         keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
-            # In such a store the folder's own object is not listed among those below it; in others
-            # it was found if it exists.
+            # A folder's own object is not listed below it in such a store; in others it was found.
             outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
             self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 

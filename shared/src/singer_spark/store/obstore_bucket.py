@@ -1,6 +1,4 @@
-"""A bucket of S3 or Azure, through obstore, and obstore's HTTP options: timeouts, proxy,
-certificates and retries.
-"""
+"""A bucket of S3 or Azure through obstore; its timeouts, proxy, certificates and retries."""
 
 from __future__ import annotations
 
@@ -39,15 +37,7 @@ _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
 # A store that is overloaded; obstore itself retries for a few seconds.
-_BUSY = {
-    "SlowDown",
-    "ServerBusy",
-    "TooManyRequests",
-    "RequestLimitExceeded",
-    "Throttling",
-    "503",
-    "429",
-}
+_BUSY = "SlowDown ServerBusy TooManyRequests RequestLimitExceeded Throttling 503 429".split()
 BUSY_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 180.0, 0.5, 8.0
 # Why there is no connection, recognised by obstore's description of the failure, and what to do.
 _NAME_OF_HOST = re.compile(r"https?://([^/\s]+)")
@@ -128,8 +118,7 @@ class ObstoreBucket:
         """Make an obstore store.
 
         Args:
-            below: Appended to the bucket's name: with a leading slash, a key whose folder marker is
-                the empty path.
+            below: Appended to the bucket's name: `/` and a key, whose marker is the empty path.
             single: Whether objects are removed by one request each.
         """
         raise NotImplementedError
@@ -180,13 +169,8 @@ class ObstoreBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         import obstore
 
-        mode: Any = (
-            "overwrite"
-            if version is None
-            else "create"
-            if version == ABSENT
-            else {"e_tag": version}
-        )
+        plain = {None: "overwrite", ABSENT: "create"}
+        mode: Any = plain.get(version, {"e_tag": version})
         patiently(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
 
     def upload(self, source: Path, key: str) -> None:
@@ -268,8 +252,7 @@ class ObstoreBucket:
             try:
                 return next(pages, None)
             except Exception:
-                # A listing that failed can't be continued, but a new one can start after its last
-                # object.
+                # A failed listing can't be continued; a new one starts after its last object.
                 pages = obstore.list(self._store, folder, offset=last)
                 raise
 
@@ -305,9 +288,7 @@ class _Writer:
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:
-    """Make a request, and handle signals meanwhile, although obstore would block them until the
-    answer.
-    """
+    """Make a request, and handle signals meanwhile: obstore would block them."""
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():
             return request()
@@ -329,9 +310,7 @@ def answer_of(request: Callable[[], Result], key: str) -> Result:
 
 
 def patiently(request: Callable[[], Result], key: str) -> Result:
-    """Make a request that may be repeated, and repeat it for some minutes while the store is
-    busy.
-    """
+    """Make a request that may be repeated, for some minutes while the store is busy."""
     until, pause = time.monotonic() + BUSY_SECONDS, FIRST_PAUSE_SECONDS
     while True:
         try:

@@ -28,21 +28,14 @@ END_BYTES = 8
 BLOCK_BYTES = 1 << 22
 # Most footers fit in, so that one request brings them.
 LIKELY_BYTES = 1 << 16
-# Field numbers of parquet.thrift: of the footer, of a column's description, of a row group, of a
-# column chunk.
+# Field numbers of parquet.thrift: of footers, column descriptions, row groups, column chunks.
 SCHEMA, ROWS, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 7, 8
 CHILDREN, FIELD_ID = 5, 9
 COLUMNS, BYTES, GROUP_ROWS, GROUP_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
 CHUNK_FILE, CHUNK_OFFSET, CHUNK_METADATA, CHUNK_INDEXES, CHUNK_KEYS = 1, 2, 3, (4, 5, 6, 7), (8, 9)
 # Fields of a column chunk's metadata: its size, the offsets of its pages, and its Bloom filter.
-CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, BLOOM_FILTER, BLOOM_FILTER_BYTES = (
-    7,
-    9,
-    10,
-    11,
-    14,
-    15,
-)
+CHUNK_BYTES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = 7, 9, 10, 11
+BLOOM_FILTER, BLOOM_FILTER_BYTES = 14, 15
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _SHORT_LIST = 15
 Struct = dict[int, tuple[int, Any]]

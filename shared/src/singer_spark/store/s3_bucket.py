@@ -1,6 +1,4 @@
-"""A bucket on S3, or a compatible store, and its account: login, server and timeouts as options of
-obstore and delta-rs, derived from s3fs storage options.
-"""
+"""A bucket on S3 or compatible; its account for obstore and delta-rs, from s3fs's options."""
 
 from __future__ import annotations
 
@@ -65,10 +63,7 @@ class S3Account:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], bucket: str = "") -> S3Account:
-        """Parse the options.
-
-        Without a region and a server, Amazon is asked for the bucket's region.
-        """
+        """Parse the options; without region and server, Amazon is asked for the bucket's."""
         client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
         keys, anonymous = keys_of(options), bool(options.get("anon"))
         profile = _profile(options) if keys is None and not anonymous else None
@@ -135,9 +130,7 @@ class S3Account:
         return keys
 
     def found_keys(self) -> tuple[str, str, str] | None:
-        """The current keys, for a library that reads no profiles; None if it must find them by
-        itself.
-        """
+        """The current keys, for a library without profiles; None if it finds them by itself."""
         provider = self.provider()
         found = provider() if provider else None
         return found and (found["access_key_id"], found["secret_access_key"], found["token"] or "")
@@ -219,9 +212,7 @@ def keys_of(options: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _profile(options: Mapping[str, Any]) -> str | None:
-    """The profile to use: a named one, or the default one if there are files and no login takes
-    precedence.
-    """
+    """The profile to use: the named one, or the default ("") if no other login comes first."""
     named = (
         options.get("profile")
         or os.environ.get("AWS_PROFILE")
@@ -242,9 +233,7 @@ def _region_of_profile(profile: str | None) -> str:
 
 
 def _region_of_bucket(bucket: str, endpoint: str) -> str:
-    """A bucket's region, from Amazon, which needs no login for that; `us-east-1` if Amazon can't be
-    reached.
-    """
+    """A bucket's region as Amazon tells without a login; `us-east-1` if it does not answer."""
     if endpoint or not bucket:
         return DEFAULT_REGION
     import urllib.error
@@ -324,30 +313,27 @@ class S3Bucket(ObstoreBucket):
             # An object too large for one request is copied in parts.
             if error.code not in TOO_LARGE_CODES:
                 raise
-            size = self.size(source)
-            patiently(
-                lambda: copy_and_append(
-                    self._account.client(), self._name, source, size, b"", target
-                ),
-                source,
-            )
+            self._copy_in_parts(source, self.size(source), b"", target)
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         if size < LEAST_PART_BYTES:
             return False
+        self._copy_in_parts(source, size, tail, target)
+        return True
+
+    def _copy_in_parts(self, source: str, size: int, tail: bytes, target: str) -> None:
         patiently(
             lambda: copy_and_append(self._account.client(), self._name, source, size, tail, target),
             source,
         )
-        return True
 
 
 def copy_and_append(
     client: Any, bucket: str, source: str, size: int, tail: bytes, target: str
 ) -> None:
-    """Copy an object of at least `LEAST_PART_BYTES` in parts inside the store, with bytes appended.
+    """Copy an object of at least `LEAST_PART_BYTES` in the store, in parts, with bytes appended.
 
-    It appears completely or not at all. obstore does not copy parts, so this uses botocore.
+    All or nothing; by botocore, as obstore does not copy parts.
     """
     here = {"Bucket": bucket, "Key": target}
     with _failures():

@@ -1,5 +1,4 @@
-"""Small objects and file moves on a local disk, in a bucket of S3, Google or Azure, or any other
-known to fsspec.
+"""Small objects and file moves on a local disk or in a bucket: S3, Google, Azure, or fsspec's.
 
 Paths are relative to the storage's root, in POSIX spelling, without a leading slash.
 """
@@ -40,11 +39,9 @@ from singer_spark.store.store_kinds import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["FileInfo", "Storage", "each", "open_url"]
 logger = logging.getLogger(__name__)
 SCRATCH = ".dataspoc/staging/tmp"
-# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the
-# length is checked.
+# A retried completion finds its multipart upload gone: then the length is checked.
 ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
 REQUESTS_AT_ONCE = 16
 Item = TypeVar("Item")
@@ -97,13 +94,11 @@ class Storage:
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
             options: fsspec's storage options for that store; the same values configure Spark.
-            accept_unconditional: If there is no reliable conditional put, look and then write: two
-                concurrent runs may both win.
+            accept_unconditional: Without conditional puts, look, then write: two runs may both win.
             files: Other operations below the same URL (tests inject faults by them).
 
         Raises:
-            ConfigurationError: the URL's kind or an option is unknown, or a package for it is
-                missing.
+            ConfigurationError: kind or option is unknown, or a package for it is missing.
         """
         self.options = dict(options or {})
         register_secrets(self.options)
@@ -123,10 +118,8 @@ class Storage:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Opened again where it is sent to."""
-        return partial(Storage, accept_unconditional=self.accept_unconditional), (
-            self.url,
-            self.options,
-        )
+        opened = partial(Storage, accept_unconditional=self.accept_unconditional)
+        return opened, (self.url, self.options)
 
     def read(self, path: str) -> bytes | None:
         """The content, or None if there is none."""
@@ -195,10 +188,7 @@ class Storage:
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file, opened for reading; only what is read is transferred.
-
-        The caller's own errors pass unchanged.
-        """
+        """A file opened for reading; only what is read is transferred. The caller's errors pass."""
         with self._errors("read", path):
             file = self.files.open(path)
         with file:
@@ -209,17 +199,12 @@ class Storage:
                     raise
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A new file that nothing else writes to, opened for writing.
-
-        In a bucket it appears once it is closed.
-        """
+        """A new file at an unused path, opened for writing; in a bucket it appears when closed."""
         with self._errors("write", path):
             return self.files.open_writer(path)
 
     def upload(self, source: Path, path: str) -> None:
-        """Copy a file of this machine to a path that nothing else writes to: completely or not at
-        all, in pieces.
-        """
+        """Copy a file of this machine to an unused path, in pieces: completely or not at all."""
         with self._errors("write", path):
             try:
                 self.files.upload(source, path)
@@ -228,9 +213,7 @@ class Storage:
                     raise
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copy a file with bytes appended to a path that nothing else writes to, inside the store
-        if it can.
-        """
+        """Copy a file with bytes appended to an unused path, inside the store if it can."""
         with self._errors("write", target):
             try:
                 self.files.extend(source, tail, target)
@@ -260,10 +243,7 @@ class Storage:
             self.files.delete_all(prefix)
 
     def remove_empty(self, folders: Iterable[str]) -> None:
-        """Remove those of the folders that contain no file and no other folder.
-
-        Never removes a file.
-        """
+        """Remove those of the folders that contain nothing; never removes a file."""
         with self._errors("remove empty folders of", ""):
             self.files.remove_empty(folders)
 
@@ -315,10 +295,7 @@ class Storage:
 
 
 def open_url(url: str, options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
-    """The storage around a single file, and the file's path in it.
-
-    For a file in a lake's own folder, the storage's root is the folder that contains `.dataspoc`.
-    """
+    """The storage around a file, and its path there; a lake's own file has the lake's root."""
     marker = "/.dataspoc/"
     location = _local_folder(url)
     text = location.as_posix() if location else url
@@ -345,10 +322,9 @@ def _local_folder(url: str) -> Path | None:
 
 
 def each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Run the action for all items: one after another on a disk, in parallel in a bucket.
+    """The results of an action for all items, in their order; in parallel in a bucket.
 
-    The results are in the order of the items; if several fail, the error of the first one is
-    raised.
+    If several fail, the error of the first one is raised.
     """
     if storage.local:
         return [action(item) for item in items]

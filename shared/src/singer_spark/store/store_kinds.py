@@ -1,6 +1,4 @@
-"""The kinds of stores: the bucket that a URL opens, the storage options that each kind knows, and
-the same options as delta-rs takes them: those of obstore, with texts as values.
-"""
+"""The kinds of stores: the bucket of a URL, the options of each, and delta-rs's for them."""
 
 from __future__ import annotations
 
@@ -19,54 +17,34 @@ if TYPE_CHECKING:
 
 S3, GOOGLE, AZURE = "s3", "gs", "az"
 KINDS = {
-    "s3": S3,
-    "s3a": S3,
-    "gs": GOOGLE,
-    "gcs": GOOGLE,
-    "az": AZURE,
-    "abfs": AZURE,
-    "abfss": AZURE,
+    **dict.fromkeys(("s3", "s3a"), S3),
+    **dict.fromkeys(("gs", "gcs"), GOOGLE),
+    **dict.fromkeys(("az", "abfs", "abfss"), AZURE),
 }
 # fsspec's options for caching and reading ahead in its own filesystems: accepted, and ignored.
 _OF_FSSPEC = frozenset(
-    {
-        "asynchronous", "batch_size", "block_size", "blocksize", "cache_regions", "cache_timeout",
-        "check_connection",
-        "consistency", "default_block_size", "default_cache_type", "default_fill_cache",
-        "default_location", "dircache",
-        "fixed_upload_size", "listings_expiry_time", "location_mode", "loop", "max_concurrency",
-        "max_paths",
-        "request_session", "secure_serialize", "session_kwargs", "skip_instance_cache",
-        "use_listings_cache",
-        "version_aware", "assume_container_exists",
-    }
-)  # fmt: skip
+    "asynchronous batch_size block_size blocksize cache_regions cache_timeout check_connection "
+    "consistency default_block_size default_cache_type default_fill_cache default_location "
+    "dircache fixed_upload_size listings_expiry_time location_mode loop max_concurrency max_paths "
+    "request_session secure_serialize session_kwargs skip_instance_cache use_listings_cache "
+    "version_aware assume_container_exists".split()
+)
 NAMES = {
     S3: frozenset(
-        {
-            "anon", "client_kwargs", "config_kwargs", "endpoint_url", "key", "password", "profile",
-            "requester_pays",
-            "s3_additional_kwargs", "secret", "token", "use_ssl", "username",
-        }
+        "anon client_kwargs config_kwargs endpoint_url key password profile requester_pays "
+        "s3_additional_kwargs secret token use_ssl username".split()
     ),
     GOOGLE: frozenset(
-        {
-            "access", "endpoint_url", "project", "requests_timeout", "requester_pays", "timeout",
-            "token",
-        }
+        "access endpoint_url project requests_timeout requester_pays timeout token".split()
     ),
     AZURE: frozenset(
-        {
-            "account_host", "account_key", "account_name", "anon", "client_id", "client_secret",
-            "connection_string",
-            "connection_timeout", "credential", "endpoint_url", "read_timeout", "sas_token",
-            "socket_timeout",
-            "tenant_id",
-        }
+        "account_host account_key account_name anon client_id client_secret connection_string "
+        "connection_timeout credential endpoint_url read_timeout sas_token socket_timeout "
+        "tenant_id".split()
     ),
-}  # fmt: skip
-# Only for the kinds of stores opened so far. A task is sent this together with the function that
-# reads it, and has no modules to import them from; a program imports only those that it opens.
+}
+# For the kinds opened so far: a program imports only those, and a task, which is sent this beside
+# its function, can import none.
 _OPENERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -97,8 +75,7 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
     """The bucket, and the URL's key in it.
 
     Raises:
-        ConfigurationError: the kind is unknown, a package is missing, or an option is unknown or
-            makes no sense.
+        ConfigurationError: the kind or an option is unusable, or a package is missing.
     """
     kind = kind_of(url)
     location, _, path = url.partition("://")[2].partition("/")

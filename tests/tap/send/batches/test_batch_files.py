@@ -18,7 +18,8 @@ from singer_sdk import Target
 from singer_sdk.helpers._batch import BaseBatchFileEncoding
 from singer_sdk.sinks import BatchSink
 
-from singer_spark.core.schema_mapping import lake_type, property_schema
+from singer_spark.core.schema_mapping import lake_type
+from singer_spark.core.sql_type import property_schema
 from singer_spark.errors import StorageError
 from singer_spark.store.storage import Storage
 from tap.batch_output import JSON, batch_config, paths_of, tables_of
