@@ -1,6 +1,4 @@
-"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from elsewhere.
-The names of files are parsed without accessing any storage.
-"""
+"""The setting `batch_roots`: where BATCH messages may name files; nothing else is read."""
 
 from __future__ import annotations
 
@@ -131,16 +129,12 @@ class BatchRoots:
     def __init__(
         self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]
     ) -> None:
-        """Resolve the roots, by default the bucket.
-
-        No file is accessed yet. fsspec's `options` are for all of them.
-        """
+        """Resolve the roots, by default the bucket, with fsspec's `options`; accesses no file."""
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
-        # With links resolved, as for each file, so that no link leads out. A root is taken as
-        # spelled, like the bucket.
+        # Links are resolved, as for each file, so that none leads out.
         self._folders = [
             os.path.realpath(each.readings[0])
             for each in self._roots
@@ -155,11 +149,9 @@ class BatchRoots:
     def locations(
         self, stream: str, url: str
     ) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
-        """The locations that a name may mean, the likelier first, and the error to raise if no file
-        is at any of them.
+        """The locations that a name may mean, the likelier first, and the error if none has a file.
 
-        There is such an error if one reading of the name is not allowed, because that reading must
-        not reveal whether a file is there.
+        That is an error if one reading is not allowed: it must not reveal whether a file is there.
 
         Raises:
             ProtocolError: no reading of the name leads to an allowed location.
@@ -230,11 +222,8 @@ class BatchRoots:
 
 def _below(path: str, folder: str) -> str:
     """The path relative to a folder; empty if it is not below that folder."""
-    return (
-        Path(path).relative_to(folder).as_posix()
-        if path != folder and Path(path).is_relative_to(folder)
-        else ""
-    )
+    inside = path != folder and Path(path).is_relative_to(folder)
+    return Path(path).relative_to(folder).as_posix() if inside else ""
 
 
 def _key_below(address: StoreAddress, root: StoreAddress) -> str:

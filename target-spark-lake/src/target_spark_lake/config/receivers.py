@@ -1,6 +1,4 @@
-"""The setting `notify`: receivers of run outcomes, each with a URL that is secret except for scheme
-and host.
-"""
+"""The setting `notify`: receivers of outcomes, by URLs that are secret but for scheme and host."""
 
 from __future__ import annotations
 
@@ -46,10 +44,7 @@ class Receiver:
 
 
 def receiver_problems(given: object, max_lag: object) -> list[str]:
-    """Problems of the setting, apart from its types; never shows any part of a URL.
-
-    `max_lag` is the bound for notices of a lag; None if there is none.
-    """
+    """Problems of the setting beside its types, without any part of a URL."""
     wants_lag = (
         [each.get("on") for each in given if isinstance(each, Mapping)]
         if isinstance(given, list)
@@ -67,9 +62,7 @@ def receiver_problems(given: object, max_lag: object) -> list[str]:
 
 
 def register_urls(given: object) -> None:
-    """Register as secrets the URLs, whatever follows the host, and the parts of that which may be
-    tokens.
-    """
+    """Register the URLs as secrets, with what follows the host, and its possible tokens."""
     for _, url in _urls(given):
         behind = re.sub(r"^\w+://[^/?#]*", "", url)
         if behind.strip("/"):

@@ -1,6 +1,4 @@
-"""The target's settings, each declared once as an attribute with its JSON Schema; all problems are
-reported at once.
-"""
+"""The target's settings, each declared once with its JSON Schema; all problems come together."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ from target_spark_lake.table.table_record import (
 FAIL, QUARANTINE = "fail", "quarantine"
 OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
-# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect
-# here.
+# The SDK's own settings: stream maps and flattening are used, others have no effect here.
 OF_THE_SDK = (
     *SDK_SETTINGS,
     "batch_config",
@@ -276,9 +273,7 @@ class TargetSettings:
     def from_config(
         cls, config: Mapping[str, Any], *, default_pipeline: str | None = None
     ) -> TargetSettings:
-        """Read a config as Singer tools pass it.
-
-        The SDK's own settings (`stream_maps`, ...) are left to it.
+        """Read a config as Singer tools pass it; the SDK's own settings are left to it.
 
         Raises:
             ConfigurationError: names every bad or unknown setting.
@@ -294,11 +289,8 @@ class TargetSettings:
         given = with_numbers(given, PROPERTIES)
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
-        problems = [
-            *config_problems(given, object_schema(PROPERTIES)),
-            *_missing(given),
-            *_unavailable(given),
-        ]
+        problems = config_problems(given, object_schema(PROPERTIES))
+        problems += [*_missing(given), *_unavailable(given)]
         if problems:
             raise ConfigurationError(RunCode.BAD_SETTING, "config: " + "; ".join(problems))
         if "batch_roots" in given:
@@ -357,23 +349,18 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
-    local = is_directory(str(given.get("bucket", "")))
-    problems = [
+    local, spark = is_directory(str(given.get("bucket", ""))), given.get("spark")
+    is_iceberg = given.get("format") == ICEBERG
+    return [
         *StateBackend.problems(given.get("state_backend")),
         *root_problems(given.get("batch_roots")),
-    ]
-    problems += [
         *data_root_problems(given.get("path")),
         *pipeline_problems(given.get("pipeline"), local=local),
+        *receiver_problems(given.get("notify"), given.get("max_lag_minutes")),
+        *catalog_problems(given, local=local),
+        *(SparkSettings.problems(spark) if isinstance(spark, Mapping) else ()),
+        *StreamOptions.problems(given.get("stream_options"), hidden=is_iceberg),
     ]
-    problems += receiver_problems(given.get("notify"), given.get("max_lag_minutes"))
-    problems += catalog_problems(given, local=local)
-    if isinstance(given.get("spark"), Mapping):
-        problems += SparkSettings.problems(given["spark"])
-    problems += StreamOptions.problems(
-        given.get("stream_options"), hidden=given.get("format") == ICEBERG
-    )
-    return problems
 
 
 PROPERTIES = declared(TargetSettings)

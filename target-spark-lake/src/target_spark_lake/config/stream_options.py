@@ -50,22 +50,12 @@ class StreamOptions:
         for pattern, options in stream_options.items():
             if stream == pattern or fnmatch.fnmatchcase(stream, pattern):
                 merged |= {name: value for name, value in options.items() if value is not None}
-        keys = merged.pop("key_properties", None)
-        columns = merged.pop("columns", {})
-        partition_by = tuple(merged.pop("partition_by", ()))
-        return cls(
-            key_properties=None if keys is None else tuple(keys),
-            columns=columns,
-            partition_by=partition_by,
-            **merged,
-        )
+        lists = {"key_properties", "partition_by"} & set(merged)
+        return cls(**merged | {name: tuple(merged[name]) for name in lists})
 
     @staticmethod
     def problems(stream_options: object, *, hidden: bool) -> list[str]:
-        """What is wrong with the setting beyond its JSON Schema.
-
-        Partitions are `hidden` in Iceberg's tables.
-        """
+        """What is wrong beyond its JSON Schema; partitions are `hidden` in Iceberg's tables."""
         problems = []
         for stream, each in stream_options.items() if isinstance(stream_options, Mapping) else ():
             if isinstance(each, Mapping):

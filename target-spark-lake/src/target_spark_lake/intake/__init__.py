@@ -1,5 +1,4 @@
-"""Input of Singer lines and batch files: groups lines by stream without parsing, and locates
-permitted files.
+"""Input: Singer lines, grouped by stream without parsing, and batch files, where permitted.
 
 It may import `table` and the layers below. Start with `singer_lines` for RECORD lines,
 `batch_message` for files, `stream_schema` for SCHEMA messages.

@@ -1,5 +1,4 @@
-"""BATCH messages, as singer-sdk defines them, with the additions of our own tap, and their files:
-located in the bucket or outside, and removed if they may be.
+"""BATCH messages of singer-sdk and of our tap; their files are located, and removed if ours.
 
 Files that no run took are removed a day after their tap wrote the last of them. A run moves or
 reads a file as soon as a message names it, so no checkpoint or living run needs the files that are
@@ -46,10 +45,7 @@ KEPT_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file of a manifest, its URL as spelled there.
-
-    Rows and bytes are None if the tap does not give them.
-    """
+    """A file of a manifest, by its URL there; rows and bytes are None if not given."""
 
     url: str
     rows: int | None = None
@@ -81,8 +77,7 @@ class BatchMessage:
     Attributes:
         format: `jsonl` or `parquet`.
         files: The files, in the order of the records.
-        time_extracted: When the records were read, as in RECORD lines; None if the tap does not
-            give it.
+        time_extracted: When the records were read, as in RECORD lines; None if not given.
         version: Table version of the records; None if the tap does not give it.
     """
 
@@ -203,8 +198,7 @@ class BatchLocations:
         """Locate a file.
 
         Raises:
-            ProtocolError: naming it is not allowed, it was named before in this run, or its size is
-                not the tap's.
+            ProtocolError: its name is not allowed, or came before, or its size is not the tap's.
             StorageError: it is missing, or can't be reached.
         """
         try:
@@ -280,11 +274,7 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
 def forgotten_batches(
     storage: Storage, layout: Layout, now: float | None = None
 ) -> dict[str, list[FileInfo]]:
-    """Files forgotten by `now`, by the folder of their batch run.
-
-    Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just
-    read with a heartbeat.
-    """
+    """Files forgotten by `now`, by default the storage's clock, by the folder of their run."""
     found = storage.list(BATCHES)
     if found and now is None:
         now = storage_time(storage, layout)
@@ -302,13 +292,9 @@ def forgotten_batches(
 
 
 def storage_time(storage: Storage, layout: Layout) -> float | None:
-    """Time of the last heartbeat of a pipeline holder by the storage's clock; None if the storage
-    gives no times.
-    """
-    return max(
-        (file.modified for file in storage.list(layout.locks) if file.modified is not None),
-        default=None,
-    )
+    """The last heartbeat of any holder by the storage's clock; None if it gives no times."""
+    times = (file.modified for file in storage.list(layout.locks))
+    return max((each for each in times if each is not None), default=None)
 
 
 def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:

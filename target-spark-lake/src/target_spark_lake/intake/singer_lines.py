@@ -1,5 +1,4 @@
-"""Input of Singer lines: raw RECORD lines are grouped by stream without parsing, other messages
-become dictionaries.
+"""Singer lines: RECORD lines are grouped by stream without parsing, others become dictionaries.
 
 A RECORD line is recognized by its head, the bytes from its start to its record's `{`. A stream's
 head is learned from the first of its lines, which is parsed as JSON; from then on whole buffers of
@@ -9,6 +8,7 @@ valid JSON to the end.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import logging
@@ -52,9 +52,7 @@ class DeadTapError(ProtocolError):
 
 
 class EmptyInputError(SingerSparkError):
-    """The tap sent nothing at all; its own log says why, so this is not an error of the target's
-    own.
-    """
+    """The tap sent nothing; its own log says why, so this is no error of the target's own."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +200,7 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        # Numbers beyond a float or lone surrogates: valid in a state, and in a record a matter for
-        # its validation.
+        # Beyond a float or lone surrogates: valid in a state; of records, the validation judges.
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
             raise ProtocolError(
@@ -238,9 +235,7 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
 
 
 def _stream_of_long(line: bytes) -> str | None:
-    """The stream of a RECORD line that is too long to be parsed more than once; None for any other
-    line.
-    """
+    """The stream of a RECORD line too long to be parsed twice; None for any other line."""
     if len(line) < LONG_LINE or not line.endswith(b"\n") or (head := _HEAD.match(line)) is None:
         return None
     if line.find(b'"stream"', head.end()) >= 0:  # perhaps that of the message, which is named twice
@@ -250,9 +245,7 @@ def _stream_of_long(line: bytes) -> str | None:
 
 
 def _head_of_deep(line: bytes) -> dict[str, Any] | None:
-    """A RECORD line that is nested too deeply to be parsed, without its record; None for any other
-    line.
-    """
+    """A RECORD line nested too deeply to be parsed, without its record; else None."""
     head = _HEAD.match(line)
     try:
         json.loads(line)
@@ -284,21 +277,18 @@ def _shown(line: bytes) -> str:
 
 
 class LineReader(GenericSingerReader[bytes]):
-    """Calls the handlers with each message's dictionary, or for RECORD with a `RecordLines`
-    group.
-    """
+    """Calls the handlers with each message's dictionary, or `RecordLines` for RECORDs."""
 
     default_input = sys.stdin.buffer
 
     def __init__(
         self,
-        check: Callable[[], None] = lambda: None,
-        failed: Callable[[BaseException], None] | None = None,
+        check: Callable[[], None],
+        failed: Callable[[BaseException], None],
     ):
-        """Prepare to read.
+        """Prepare to read; `failed` gets an exception that ends it early.
 
-        `check` is called at least twice a second, and may end the reading by an exception; `failed`
-        is called with an exception that ended it early.
+        `check` is called at least twice a second, and may end the reading by an exception.
         """
         super().__init__()
         self._check = check
@@ -311,9 +301,7 @@ class LineReader(GenericSingerReader[bytes]):
     def process_lines(
         self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]
     ) -> Counter[str]:
-        """Read a binary or text stream, by default standard input, to its end; `callbacks` are by
-        message type.
-        """
+        """Read a stream, by default standard input, to its end; `callbacks` are by type."""
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
         try:
@@ -331,8 +319,7 @@ class LineReader(GenericSingerReader[bytes]):
                         "input line %d: messages of type %r are unknown, skipped", item.line, kind
                     )
         except BaseException as error:
-            if self._failed is not None:
-                self._failed(error)
+            self._failed(error)
             raise
         return counts
 
@@ -351,9 +338,7 @@ def _pieces(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
     except (io.UnsupportedOperation, AttributeError, ValueError):
         yield from _pieces_of_object(source, check)
         return
-    with suppress(ImportError, OSError):
-        import fcntl
-
+    with suppress(OSError):
         fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
     read: Callable[[int], bytes] = getattr(source, "read1", source.read)
     while True:

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
-# A batch is the stream's data before it, divided by this: the first is staged early, later ones
-# make large files.
+# A batch is this part of the data before it: the first is staged early, later files are large.
 GROWTH = 3
-# Lines are at least this many times larger than the Parquet file made of them, except for
-# incompressible text.
+# Lines are at least so many times larger than their Parquet file, unless incompressible.
 LINES_TO_FILE = 4
 DEFAULT_TARGET_FILE_MB = 128
 PIECE_BYTES = 4 * MEGABYTE
@@ -90,9 +88,7 @@ class SpooledBatch:
             self._file = None
 
     def location_of(self, line: bytes) -> str | None:
-        """Where a line first occurred, in words: in the input or a batch file; scans the file, so
-        only for errors.
-        """
+        """Where a line first occurred, in words; scans the file, so only for errors."""
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:
             index = next(
@@ -102,11 +98,8 @@ class SpooledBatch:
             return None
         for first, rows, file, _ in self._segments:
             if index < rows:
-                return (
-                    f"input line {first + index}"
-                    if file is None
-                    else f"line {first + index} of batch file {file}"
-                )
+                at = f"line {first + index}"
+                return f"input {at}" if file is None else f"{at} of batch file {file}"
             index -= rows
         return None
 
@@ -114,11 +107,8 @@ class SpooledBatch:
         """The lines at these positions, ascending from 0."""
         wanted = set(positions)
         with self.path.open("rb") as lines:
-            yield from (
-                line
-                for number, line in enumerate(islice(lines, positions[-1] + 1))
-                if number in wanted
-            )
+            first = islice(lines, positions[-1] + 1)
+            yield from (line for number, line in enumerate(first) if number in wanted)
 
     def remove(self) -> None:
         """Free the disk space."""

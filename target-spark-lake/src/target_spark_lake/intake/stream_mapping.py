@@ -1,6 +1,4 @@
-"""singer-sdk's stream maps and flattening, applied record by record in Python if the user
-configures them.
-"""
+"""singer-sdk's stream maps and flattening: record by record in Python, if configured."""
 
 from __future__ import annotations
 

@@ -48,20 +48,17 @@ class StreamSchema:
         key_properties: Primary key; empty if there is none.
         load_method: From option, annotation, replication method or setting, in this order.
         extent: `full` or `delta` if the tap declares it.
-        cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last
-            one received is.
+        cursor: Columns that find a key's newest row, by priority; without, it is the last one.
         hard_delete: Whether deleted rows are removed rather than marked.
         bookmark_properties: As sent by the tap.
         partition_by: As given in the settings.
         late_rows: Whether the records that follow were committed late.
-        numbers: Names of cursor columns with numbers at the source, whatever their type in the
-            lake.
+        numbers: Cursor columns with numbers at the source, whatever their type in the lake.
         keeps_deletes: Whether deletes reported by the tap are rows of the lake. Without their mark
             they would look like any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is resolved.
         is_replaced: Whether this run replaces the table, whatever its load method does otherwise.
-        sent_since: The replication key from which the table may have rows that are sent again;
-            None: it has none.
+        sent_since: The replication key from which rows may be in the table; None: there are none.
     """
 
     stream: str
@@ -109,9 +106,7 @@ class StreamSchema:
 
     @property
     def drops_stale(self) -> bool:
-        """Whether rows with keys missing from a whole stream are removed; also true for our
-        log-based streams.
-        """
+        """Whether rows whose keys a whole stream lacks are removed; our log-based ones too."""
         return self.method.drops_stale or (
             self.merges and self.schema.get("x-replication-method") == "LOG_BASED"
         )
@@ -177,8 +172,7 @@ class StreamSchema:
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
-        """This SCHEMA in mid-stream: an earlier one's delta extent and cursor remain valid to the
-        end of the run.
+        """This SCHEMA in mid-stream: an earlier delta extent and cursor stay valid in the run.
 
         Raises:
             ProtocolError: the load method changes, or the key for merging.
@@ -217,8 +211,7 @@ class StreamSchema:
 def load_method_of(
     stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None
 ) -> str:
-    """The load method: the stream's option, the SCHEMA's annotation, overwrite for FULL_TABLE, or
-    the setting.
+    """The load method by option, annotation, overwrite for FULL_TABLE, or setting.
 
     Raises:
         ConfigurationError: the target has no such method.
@@ -281,11 +274,9 @@ def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
-    keys = (
-        options.key_properties
-        if options.key_properties is not None
-        else message.get("key_properties") or ()
-    )
+    keys: object = options.key_properties
+    if keys is None:
+        keys = message.get("key_properties") or ()
     if (
         isinstance(keys, str)
         or not isinstance(keys, Sequence)
@@ -299,9 +290,7 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
 
 
 def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
-    """Its bookmark_properties: a bare name is a list of one, and taps without a replication key
-    send `[null]`.
-    """
+    """Its bookmark_properties: may be a bare name; taps without replication key send `[null]`."""
     found = message.get("bookmark_properties") or []
     names = [found] if isinstance(found, str) else found
     if not isinstance(names, list) or not all(
@@ -357,8 +346,7 @@ def _cursor(
         # Only the source can compare the values, and it sends them in ascending order.
         if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
             return ()
-        # Other taps may list log positions here, which are not columns; metadata columns are the
-        # target's own.
+        # Other taps may list log positions, which are no columns; metadata columns are ours.
         return tuple(
             name for name in bookmarks if name in properties and name not in METADATA_COLUMNS
         )

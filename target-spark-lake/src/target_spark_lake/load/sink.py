@@ -1,6 +1,4 @@
-"""The run's data for one stream, and how its lines become staged batches, in the background while
-the input is read: a few at a time, with few waiting.
-"""
+"""The run's data for one stream, and how its lines become staged batches in the background."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ class StagingPool:
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Start nothing more; running jobs may finish in the background, and remove what they
-        staged.
-        """
+        """Start nothing more; running jobs finish, and remove what they staged."""
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
@@ -118,8 +114,7 @@ class StagingPool:
     def _stage(self, job: StagingJob) -> StagedBatch:
         try:
             batch = job.stage(self.session, self._storage)
-            # In the background: what a checkpoint names must survive a power cut, and the commit
-            # then waits less.
+            # A checkpoint's files must survive a power cut, and the commit waits less.
             self._storage.flush(
                 file.path for file in (*batch.files, batch.rejected) if file is not None
             )
@@ -160,13 +155,12 @@ class ResolvedStream:
     @cached_property
     def rules(self) -> TypedRules | None:
         """Rules for the rows of a typed file; None if records must be checked one by one."""
+        if self.validator.texts:
+            return None
         from target_spark_lake.validate.bulk_check import typed_rules
 
         keys = self.schema.key_properties if self.schema.merges else ()
-        texts = bool(self.validator.texts)
-        return typed_rules(
-            self.rows.columns, keys, self.rows.check, validate=self.validates, has_json_texts=texts
-        )
+        return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates)
 
     def under(self, schema: StreamSchema, latest: ResolvedStream) -> ResolvedStream:
         """The same under this SCHEMA, with the table's columns as they were resolved last."""
@@ -174,10 +168,7 @@ class ResolvedStream:
         return replace(self, schema=schema, columns=latest.columns, rows=rows)
 
     def plan(self, received: datetime | None = None) -> BatchPlan:
-        """The plan for staging rows up to now.
-
-        `received` is when the first of them came, by default now.
-        """
+        """The plan for staging rows up to now, the first of which was `received` then, or now."""
         now, times = datetime.now(UTC), self.rows.times
         return (
             self.rows
@@ -196,8 +187,7 @@ class StreamSink:
         rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
         announced: The last SCHEMA as it came.
-        resolved: The stream resolved under the last SCHEMA with records; None before the first
-            record.
+        resolved: The stream under the last SCHEMA with records; None before the first record.
         known: The SCHEMAs with records as they came, and the stream resolved under each: a tap may
             repeat them in turn.
         batch: Lines not staged yet.
@@ -205,10 +195,8 @@ class StreamSink:
         is_uniform: Whether everything staged is certain to have the table's current columns.
         size: Bytes of the records so far, without those in `batch`.
         folder: Where its batches are staged, relative to the bucket; empty before the first.
-        changes: How the stream's columns and key differ from those of its table before the run, in
-            words.
-        is_checked: The stream is only checked against its table, which stays, because it has no
-            record so far.
+        changes: How columns and key differ from those of the table before the run, in words.
+        is_checked: Whether it has no record so far, so that it is only checked against its table.
     """
 
     schema: StreamSchema
@@ -227,9 +215,7 @@ class StreamSink:
     is_checked: bool = False
 
     def shape(self, settings: TargetSettings) -> str:
-        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for
-        another table.
-        """
+        """The table's folder, after a mark of all in SCHEMA and settings that shapes the table."""
         schema, options = self.announced or self.schema, settings.options_of(self.schema.stream)
         properties = {
             name: each
@@ -251,9 +237,7 @@ class StreamSink:
 
     @property
     def variant(self) -> int:
-        """The index of the last SCHEMA among the `known` ones; their number if it is none of
-        them.
-        """
+        """The index of the last SCHEMA among the `known` ones; their number if it is new."""
         indexes = (
             number for number, (schema, _) in enumerate(self.known) if schema == self.announced
         )
@@ -319,9 +303,7 @@ class SinkStaging:
         return True
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stage rows of a resolved sink (`size` in bytes) by the job built for an unused staging
-        folder.
-        """
+        """Stage rows of `size` bytes, by the job made for an unused staging folder."""
         sink.size += size
         sink.folder = sink.folder or self._run.staging_path(sink.schema.stream)
         sink.staging.append(self.pool.submit(job(f"{sink.folder}/{len(sink.staging):05d}")))

@@ -1,14 +1,11 @@
-"""Finds rows that are certainly valid by checking a schema's requirements beyond types on whole
-Arrow columns.
+"""Finds certainly valid rows by checking a schema's requirements on whole Arrow columns.
 
 Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits,
-a duplicate key. What it wrongly accepts is checked here, as are invalid values of typed files.
-`record_validator` judges the rows that are not certainly valid: this check may doubt too many rows,
-never too few.
+a duplicate key. What it wrongly accepts is checked here, as are typed files. This may doubt too
+many rows, never too few: `record_validator` judges those.
 
-The rules for the rows of a typed file decide whether it may be taken as it is. Columns of the
-lake's own types hold no values of wrong types. The rest is proven by the footer, or by reading
-single columns.
+A typed file may be taken as it is by rules for its rows, which the footer proves, or single columns
+that are read.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from singer_spark.core.lake_type import (
     Scalar,
     Struct,
 )
-from singer_spark.core.schema_mapping import json_types, lake_type
+from singer_spark.core.schema_mapping import JSON_TYPES, json_types, lake_type
 from singer_spark.core.sql_type import annotated_type
 from target_spark_lake.table.text_columns import ELEMENT
 from target_spark_lake.validate.lake_value import GREATEST_EXACT
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 # The conversion decides whether the day exists.
 _PATTERNS = {name: each.pattern for name, each in SCALARS.items() if each.pattern}
 _OF_TIMES = ("date", "date-time")
@@ -116,8 +112,7 @@ class ValueCheck:
         """Whether all values are certainly valid.
 
         Args:
-            values: With the type `type`, or as Arrow reads them from JSON:
-                `table.arrow_columns.type_as_read`.
+            values: Of the type `type`, or as read from JSON (`table.arrow_columns.type_as_read`).
             typed: Whether they come from a typed file.
 
         Raises:
@@ -144,8 +139,7 @@ class ValueCheck:
         assert isinstance(self.type, Scalar)
         kind = self.type.name
         if not typed and kind in ("string", "decimal"):
-            # The reader accepts any bytes as text, and decimals with more digits than the column
-            # has.
+            # The reader takes any bytes as text, and decimals that are too long.
             values.validate(full=True)
         if (
             kind in ("float", "double")
@@ -162,9 +156,7 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether a number of a plain `number` may have more digits than the double it was read as
-        from the lines.
-        """
+        """Whether a number in the lines may have more digits than the double it was read as."""
         return self._has_great(values) and _found(_LONG_NUMBER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
@@ -232,9 +224,7 @@ def record_check(
 
 
 def _is_free(branch: JSON, quoted: bool) -> bool:
-    """Whether a value is kept as its JSON text (its texts `quoted`), and only its JSON type is
-    checked.
-    """
+    """Whether a value is kept as JSON text (its texts `quoted`), and only its type is checked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
     trivial = not asking & _NEVER_TRIVIAL and all(_is_empty(branch[name]) for name in asking)
     return (
@@ -325,8 +315,7 @@ class TypedRules:
 
     Attributes:
         columns: The columns that have rules.
-        moments: Columns with dates and times, nested ones too, which must be in the years 1 to
-            9999.
+        moments: Columns with dates or times, also nested: these must be in the years 1 to 9999.
     """
 
     columns: Mapping[str, ValueCheck]
@@ -340,9 +329,7 @@ class TypedRules:
         )
 
     def unproven(self, known: Mapping[str, ColumnRange]) -> dict[str, ValueCheck]:
-        """The rules that a footer's statistics of the `provable` columns do not prove, to be
-        checked on the values.
-        """
+        """The rules that a footer's statistics do not prove, to be checked on the values."""
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
         return {name: check for name, check in left.items() if check.is_needed}
 
@@ -362,16 +349,11 @@ def typed_rules(
     check: ValueCheck | None,
     *,
     validate: bool,
-    has_json_texts: bool = False,
 ) -> TypedRules | None:
     """The rules of a stream; None if its records must be checked one by one.
 
-    The `keys` must have a value, whatever the schema says. Without `validate`, the lake's columns
-    must only be able to hold the values. `has_json_texts` says whether texts of some columns get
-    quotes.
+    The `keys` must have a value. Without `validate`, the lake must only be able to hold the values.
     """
-    if has_json_texts:
-        return None
     checks: dict[str, ValueCheck] = {}
     if validate:
         if check is None or check.free:
@@ -386,9 +368,7 @@ def typed_rules(
 
 
 def dated(metadata: FileMetaData, indexes: Iterable[int]) -> bool:
-    """Whether a footer proves that all dates and times in these columns are in the years 1 to
-    9999.
-    """
+    """Whether a footer proves all dates and times in these columns in the years 1 to 9999."""
     for group in range(metadata.num_row_groups):
         for index in indexes:
             found = metadata.row_group(group).column(index).statistics

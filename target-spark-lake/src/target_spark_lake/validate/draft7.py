@@ -1,11 +1,8 @@
-"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7 on exact numbers, with formats and patterns
-that always end.
+"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7, exact, by checks that always end.
 
-The formats of Draft 7 whose checks in `jsonschema` are wrong about some values, or slow with
-hostile ones.
-
-Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test
-Suite, which a test runs.
+Formats whose checks in `jsonschema` are wrong about some values, or slow with hostile ones, are
+checked here, in time proportional to a text's length. Their judge is the JSON Schema Test Suite,
+which a test runs.
 """
 
 from __future__ import annotations
@@ -104,10 +101,7 @@ def is_moment(text: str) -> bool:
 
 
 def is_clock(text: str) -> bool:
-    """Singer's time: RFC 3339's, whose zone may be missing or be whole hours.
-
-    Leap seconds only end a day in UTC.
-    """
+    """Singer's time: RFC 3339's; the zone may be missing, a leap second ends a day in UTC."""
     match = _CLOCK.fullmatch(text)
     if match is None:
         return False
@@ -213,8 +207,7 @@ def draft7(schema: JSON) -> Validator:
     from referencing import Registry
 
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    # An empty registry, because a $ref in the tap's schema must not make us read files or contact
-    # other machines.
+    # An empty registry: a $ref must not make us read files or contact other machines.
     return _validator()(exact, registry=Registry(), format_checker=draft7_formats())
 
 
@@ -240,10 +233,8 @@ def _validator() -> type[Validator]:
     from jsonschema.validators import extend
 
     def is_integer(checker: TypeChecker, value: Any) -> bool:
-        return (
-            checker.is_type(value, "number")
-            and Decimal(value) == Decimal(value).to_integral_value()
-        )
+        is_number = checker.is_type(value, "number")
+        return is_number and Decimal(value) == Decimal(value).to_integral_value()
 
     def additional(
         validator: Validator, extra: Any, value: Any, schema: JSON

@@ -1,6 +1,4 @@
-"""Converts a JSON value to the value of a lake column, or says why the column can't hold it, as a
-double that would round a whole number.
-"""
+"""Converts a JSON value to the value of a lake column, or says why that can't hold it."""
 
 from __future__ import annotations
 
@@ -16,11 +14,10 @@ from singer_spark.core.exact_json import to_json
 from singer_spark.core.lake_type import INTEGERS, Array, LakeType, Scalar, Struct
 from singer_spark.core.sql_type import annotated_type
 from target_spark_lake.table.text_columns import ELEMENT
-from target_spark_lake.validate.value_schema import FLOATING, plain_branch
+from target_spark_lake.validate.value_schema import FLOATING, NON_FINITE, plain_branch
 
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
-_NON_FINITE = ("NaN", "Infinity", "-Infinity")
 # A time zone may be in whole hours, as PostgreSQL writes it and some taps pass it on.
 MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt "
@@ -44,8 +41,7 @@ class UnholdableError(ValueError):
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as
-    int or Decimal.
+    """The value for Arrow of parsed JSON, whose numbers are int or Decimal.
 
     Raises:
         UnholdableError: the column can't hold the value without loss.
@@ -75,11 +71,9 @@ def lake_value(value: Any, lake: LakeType) -> Any:
     _expect(value, isinstance(value, str), "it is not a text")
     if lake.name == "date":
         return _date(value)
-    return (
-        _binary(value)
-        if lake.name == "binary"
-        else _moment(value, naive=lake.name == "timestamp_ntz")
-    )
+    if lake.name == "binary":
+        return _binary(value)
+    return _moment(value, naive=lake.name == "timestamp_ntz")
 
 
 def _inner(part: str | int, value: Any, lake: LakeType) -> Any:
@@ -97,11 +91,8 @@ def _expect(value: Any, holds: bool, reason: str) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    _expect(
-        value,
-        isinstance(value, int | Decimal) and not isinstance(value, bool),
-        "it is not a number",
-    )
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    _expect(value, is_number, "it is not a number")
     return Decimal(value)
 
 
@@ -114,7 +105,7 @@ def _integer(value: Any, size: int) -> int:
 
 
 def _floating(value: Any, greatest: Decimal) -> float:
-    if value in _NON_FINITE and isinstance(value, str):
+    if value in NON_FINITE and isinstance(value, str):
         return float(value)
     _expect(value, _number(value).copy_abs() <= greatest, "it is too large")
     return float(value)
@@ -130,11 +121,8 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
         return Decimal(0)
     _expect(value, -power <= scale, f"it has more than {scale} digits behind the point")
     before = len(significant) + power
-    _expect(
-        value,
-        before <= precision - scale,
-        f"it has more than {precision - scale} digits before the point",
-    )
+    most = precision - scale
+    _expect(value, before <= most, f"it has more than {most} digits before the point")
     return Decimal(format(Decimal((sign, tuple(map(int, significant)), power)), "f"))
 
 
@@ -200,11 +188,7 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
 
 
 def refuse_rounded(value: Any, plain: Any) -> None:
-    """Refuse a whole number, however it is spelled, that is not exactly a double.
-
-    Fractions may be rounded.
-
-    `plain` is from `plain_numbers`.
+    """Refuse a whole number, however spelled, that a double would round, by `plain_numbers`.
 
     Raises:
         UnholdableError: a whole number in it would be rounded.
@@ -225,9 +209,7 @@ def refuse_rounded(value: Any, plain: Any) -> None:
 
 
 def _is_double(value: int | Decimal) -> bool:
-    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest
-    digits, or in 17.
-    """
+    """Whether it is a fraction, or a double equals it, or prints as it, short or in 17 digits."""
     number = Decimal(value)
     if number.copy_abs() <= GREATEST_EXACT or number != number.to_integral_value():
         return True

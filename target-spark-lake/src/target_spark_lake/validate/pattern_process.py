@@ -1,5 +1,4 @@
-"""The program that matches patterns for `patterns`, in a process that can be ended: it imports
-nothing of ours.
+"""The program that matches patterns, in a process that can be ended: it imports nothing of ours.
 
 An input line is `[pattern, text]`, or `[pattern, null]` to only compile the pattern. An output line
 is `true`, `false`, or what is wrong with the pattern. The kernel ends the process if one line takes

@@ -24,8 +24,7 @@ from pathlib import Path
 SECONDS, SECONDS_A_MILLION = 1.0, 1.0
 _PROGRAM = Path(__file__).with_name("pattern_process.py")
 
-# Patterns that mean the same in both for texts of printable ASCII; for all texts, RE2 matches no
-# more.
+# They mean the same in both for printable ASCII; for other texts, RE2 matches no more.
 _TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
 _CLASS = r"\[\^?(?:[A-Za-z0-9 _@:/.,;=+*-]|\\[-./+\[\]\\])+\]"
 _ONE = rf"(?:[A-Za-z0-9 _@:/,;=<>#%&!~'\"-]|\.|\\[dw]|\\[-./+*?()\[\]{{}}|^$\\]|{_CLASS})"
@@ -86,9 +85,7 @@ def is_found(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def portable(pattern: object) -> str | None:
-    """The pattern for RE2, certain to match no more than Python's `re`; None if that is not
-    certain.
-    """
+    """The pattern for RE2, if that certainly matches no more than Python's `re`; else None."""
     if (
         not isinstance(pattern, str)
         or len(pattern) > _LONGEST
@@ -103,18 +100,14 @@ def portable(pattern: object) -> str | None:
 
 
 class _PatternProcess:
-    """The process that matches patterns, started when it is first needed.
-
-    Safe to use from any thread.
-    """
+    """The process that matches patterns, started when it is first needed; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, pattern: str, text: str | None) -> bool | str:
-        """Whether the pattern is found or, without a text, is a pattern; otherwise what is wrong
-        with it.
+        """Whether the pattern is found or, without a text, is one; else what is wrong.
 
         Raises:
             SlowPatternError: the process was ended over it.

@@ -1,6 +1,4 @@
-"""Validates doubtful records by jsonschema, which decides whether they are valid, and why not, and
-keeps the invalid ones that don't fail the run in a separate file, with the reason and the place in
-the record.
+"""Judges doubtful records by jsonschema, and keeps those that don't fail the run in a file.
 
 Each batch stages its own invalid lines; before the commit they become one file per stream, which
 the journal publishes along with the tables' files. So they appear exactly once, and only if the run
@@ -60,9 +58,7 @@ class InvalidRecordError(RecordError):
     def __init__(
         self, code: LakeCode, message: str, reason: str, path: Iterable[str | int] = ()
     ) -> None:
-        """Build the error with a `message` for the whole run and a `reason` for the record
-        alone.
-        """
+        """The `message` is for the run, the `reason` for the record alone."""
         super().__init__(code, message)
         self.reason = reason
         self.path = pointer(path)
@@ -131,8 +127,7 @@ class RecordValidator:
         except (SingerSparkError, OSError, MemoryError):
             raise
         except Exception as error:
-            # Records are also judged by code of other projects; whatever it raises, the other
-            # records are read.
+            # Other projects' code judges too; whatever it raises, the next records are read.
             raise self._unreadable(
                 f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line
             ) from error
@@ -309,10 +304,7 @@ class RejectedRecords:
     """The invalid records of one batch, on the local disk until they are staged."""
 
     def __init__(self, quarantine: Quarantine, stream: str, received: datetime, path: Path) -> None:
-        """Write nothing yet.
-
-        `received` is when the batch was started, `path` an unused local one.
-        """
+        """Write nothing yet; the batch was started when `received`, the local `path` is unused."""
         self.rows = 0
         self._quarantine = quarantine
         self._stream = stream
@@ -331,10 +323,8 @@ class RejectedRecords:
             self._file = self._path.open("wb")
         record = _record_text(line.decode())
         reason, path = (json.dumps(text, ensure_ascii=False) for text in (error.reason, error.path))
-        text = (
-            f'{{"record": {record}, "error": {reason}, "path": {path}, "received_at": '
-            f"{self._received}}}\n"
-        )
+        members = f'"error": {reason}, "path": {path}, "received_at": {self._received}'
+        text = f'{{"record": {record}, {members}}}\n'
         self._file.write(text.encode())
         self.rows += 1
 
@@ -362,16 +352,14 @@ def _record_text(line: str) -> str:
     try:
         return member_text(line, "record")
     except RecursionError:
-        # Nested too deeply to be extracted, by this program or by readers of the file: keep the
-        # line as a text.
+        # Too deep for this program and for readers of the file: keep the line as text.
         return json.dumps(line)
 
 
 def one_file(
     storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path
 ) -> StagedFile | None:
-    """Stage the rejected records of a stream's batches, in order, as one file at `path`; None if
-    there are none.
+    """Stage a stream's rejected records in order as one file; None if there are none.
 
     Raises:
         StorageError: the bucket can't be read or written.

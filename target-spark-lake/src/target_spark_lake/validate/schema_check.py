@@ -1,13 +1,11 @@
-"""Checks that a stream's JSON Schema, which comes from outside and may be anything, can be used to
-validate records.
-"""
+"""Checks that a stream's JSON Schema, which may be anything, can validate records."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.schema_mapping import stream_columns
 from target_spark_lake.validate.bulk_check import record_check
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from referencing import Resource
 
 JSON = dict[str, Any]
+# `referencing` has no public type for its resolvers.
+Resolver = Any
 
 # Keywords that never make a record invalid.
 _ANNOTATIONS = frozenset(
@@ -30,30 +30,10 @@ _DEEP = "it is nested too deeply"
 _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
-class _Resolved(Protocol):
-    """What a `$ref` leads to, and the resolver of those in it."""
-
-    @property
-    def contents(self) -> Any: ...
-
-    @property
-    def resolver(self) -> _Resolver: ...
-
-
-class _Resolver(Protocol):
-    """What is used of a resolver of `referencing`, which has no public type for it."""
-
-    def lookup(self, ref: str) -> _Resolved: ...
-
-    def in_subresource(self, subresource: Resource[Any]) -> _Resolver: ...
-
-
 def schema_problem(schema: JSON) -> str | None:
-    """The problem of a stream's malformed JSON Schema, with the property where it is; None if it is
-    well-formed.
+    """The problem of a malformed JSON Schema, with its property; None if it is well-formed.
 
-    A `$ref` may only refer to a place in the schema itself, because nothing is ever fetched or read
-    for it.
+    A `$ref` may only refer to the schema itself: nothing is fetched for it.
     """
     whole = {name: each for name, each in schema.items() if name != "properties"}
     for name, each in schema["properties"].items():
@@ -63,9 +43,7 @@ def schema_problem(schema: JSON) -> str | None:
 
 
 def unreadable(schema: JSON, error: Exception) -> str:
-    """Why a stream's schema can't be read, with the property where it is, if reading it raised this
-    error.
-    """
+    """Why a stream's schema can't be read, with the property whose reading fails."""
     for name, each in schema["properties"].items():
         try:
             stream_columns({"properties": {name: each}}, "")
@@ -102,9 +80,7 @@ def _malformed(text: str) -> str | None:
 
 
 def _assertions(schema: Any) -> Any:
-    """A schema without keywords that refuse no record; Draft 4's bare true or false beside a bound
-    is ignored.
-    """
+    """A schema without what refuses no record, such as Draft 4's bare true beside a bound."""
     if isinstance(schema, list):
         return [_assertions(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -151,25 +127,20 @@ def _misled(schema: JSON) -> str | None:
 
 
 class _References:
-    """Follows each `$ref` of a schema, and finds those that judge a value while it is being judged
-    by them.
-    """
+    """Follows each `$ref`, and finds those that judge a value while they judge it already."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._ended: set[int] = set()
 
-    def are_circular(self, resource: Resource[Any], resolver: _Resolver) -> bool:
-        """Whether any of a schema does, or of the schemas in it.
-
-        Raises Unresolvable if one leads nowhere.
-        """
+    def are_circular(self, resource: Resource[Any], resolver: Resolver) -> bool:
+        """Whether any in a schema does; raises Unresolvable if one leads nowhere."""
         inner = resolver.in_subresource(resource)
         return self._is_circular(resource.contents, resolver) or any(
             self.are_circular(each, inner) for each in resource.subresources()
         )
 
-    def _is_circular(self, schema: Any, resolver: _Resolver) -> bool:
+    def _is_circular(self, schema: Any, resolver: Resolver) -> bool:
         if not isinstance(schema, Mapping) or id(schema) in self._ended:
             return False
         if id(schema) in self._open:
@@ -181,7 +152,7 @@ class _References:
         return found
 
 
-def _applied(schema: Mapping[str, Any], resolver: _Resolver) -> Iterator[tuple[Any, _Resolver]]:
+def _applied(schema: Mapping[str, Any], resolver: Resolver) -> Iterator[tuple[Any, Resolver]]:
     """The schemas that judge the very value that this one judges, not a part of it."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7

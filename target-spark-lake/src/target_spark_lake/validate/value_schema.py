@@ -1,5 +1,4 @@
-"""The JSON Schema of a single value: its unions resolved, and the limits in it that Arrow can check
-exactly: bounds, lengths, choices, patterns.
+"""The JSON Schema of a single value: unions resolved, and the limits that Arrow checks exactly.
 
 A pattern is only used if Python and RE2 agree on it, or RE2 matches less, because nothing invalid
 may pass.
@@ -14,7 +13,7 @@ from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import INTEGERS, LakeType, Scalar
-from singer_spark.core.schema_mapping import admitted_types, single_branch
+from singer_spark.core.schema_mapping import admitted_types, is_null, single_branch
 from target_spark_lake.validate.patterns import portable
 
 if TYPE_CHECKING:
@@ -26,50 +25,13 @@ FLOATING = ("REAL", "DOUBLE PRECISION")
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 # Keywords that only jsonschema decides, except those covered by limits.
 ASSERTIONS = frozenset(
-    {
-        *(
-            "enum",
-            "const",
-            "maximum",
-            "minimum",
-            "exclusiveMaximum",
-            "exclusiveMinimum",
-            "maxLength",
-            "minLength",
-        ),
-        *(
-            "pattern",
-            "additionalItems",
-            "contains",
-            "maxItems",
-            "minItems",
-            "uniqueItems",
-            "maxProperties",
-        ),
-        *(
-            "minProperties",
-            "patternProperties",
-            "propertyNames",
-            "dependencies",
-            "if",
-            "then",
-            "else",
-            "allOf",
-        ),
-        *("not", "$ref"),
-    }
+    "enum const maximum minimum exclusiveMaximum exclusiveMinimum maxLength minLength pattern "
+    "additionalItems contains maxItems minItems uniqueItems maxProperties minProperties "
+    "patternProperties propertyNames dependencies if then else allOf not $ref".split()
 )
-OTHER_KEYWORDS = {
-    "properties",
-    "required",
-    "items",
-    "format",
-    "additionalProperties",
-    "anyOf",
-    "oneOf",
-    "multipleOf",
-}
-
+OTHER_KEYWORDS = frozenset(
+    "properties required items format additionalProperties anyOf oneOf multipleOf".split()
+)
 # The meaning of each depends on the others beside it.
 _OF_MEMBERS = frozenset({"properties", "additionalProperties", "patternProperties"})
 LENGTHS = ("minLength", "maxLength")
@@ -94,9 +56,7 @@ _FORMATS = {
 
 
 def plain_branch(schema: JSON) -> JSON:
-    """The schema without insignificant unions: nullable ones, or `anyOf` of a date-time and any
-    string.
-    """
+    """The schema without idle unions: nullable ones, or a date-time beside any string."""
     branches = schema.get("anyOf")
     if branches and "type" not in schema and all(isinstance(each, Mapping) for each in branches):
         plain = [each for each in branches if not (ASSERTIONS | OTHER_KEYWORDS) & set(each)]
@@ -108,24 +68,20 @@ def plain_branch(schema: JSON) -> JSON:
             }
     branch = single_branch(schema)
     nullable = branch is not schema and "null" not in declared_types(branch)
-    return (
-        {**branch, "type": [*declared_types(branch), "null"]}
-        if nullable and _has_null(schema)
-        else branch
-    )
+    if not nullable or not _has_null(schema):
+        return branch
+    return {**branch, "type": [*declared_types(branch), "null"]}
 
 
 def has_faithful_branch(schema: JSON) -> bool:
-    """Whether `plain_branch` requires as much as the schema: no keyword hides another, and NULL is
-    in one branch only.
-    """
+    """Whether `plain_branch` requires as much: no keyword hides another, one branch has NULL."""
     branch = single_branch(schema)
     if branch is schema:
         return True
     # One level at a time, as `single_branch` takes them.
     keyword = next(name for name in ("anyOf", "oneOf") if len(_others(schema, name)) == 1)
     (inner,) = _others(schema, keyword)
-    nulls = [each for each in schema[keyword] if _is_null(each)]
+    nulls = [each for each in schema[keyword] if is_null(each)]
     beside = {name: value for name, value in schema.items() if name != keyword}
     if _asked(beside) & _asked(inner) or any(ASSERTIONS & set(each) for each in nulls):
         return False
@@ -144,15 +100,11 @@ def _asked(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _others(schema: JSON, keyword: str) -> list[Any]:
-    return [each for each in schema.get(keyword, []) if not _is_null(each)]
-
-
-def _is_null(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") in ("null", ["null"])
+    return [each for each in schema.get(keyword, []) if not is_null(each)]
 
 
 def _has_null(schema: JSON) -> bool:
-    return any(map(_is_null, (*schema.get("anyOf", []), *schema.get("oneOf", []))))
+    return any(map(is_null, (*schema.get("anyOf", []), *schema.get("oneOf", []))))
 
 
 def declared_types(schema: Mapping[str, Any]) -> list[str]:
@@ -167,17 +119,14 @@ class Limit:
 
     Attributes:
         keyword: One of `BOUNDS` or `LENGTHS`, `CHOICE` or `PATTERN`.
-        value: The bound; the texts or integers to choose from; or an RE2 regular expression to
-            search for.
+        value: The bound; the texts or integers to choose from; or an RE2 pattern to search for.
     """
 
     keyword: str
     value: Any
 
     def holds_between(self, low: Any, high: Any) -> bool:
-        """Whether a bound certainly holds for all values from `low` to `high`, as given by a
-        footer.
-        """
+        """Whether a bound certainly holds from `low` to `high`, as a footer gives them."""
         if self.keyword not in BOUNDS or low is None or high is None or isinstance(low, str):
             return False
         bound = Decimal(str(self.value)) if isinstance(low, Decimal) else self.value
@@ -261,13 +210,9 @@ def _is_comparable(bound: float, lake: LakeType) -> bool:
 
 
 def _choices(rest: JSON, kind: type) -> list[Limit]:
-    """Remove and return the limit of an enum or const with values of one type, including NULL if
-    the type allows it.
-    """
+    """Take out the limit of an enum or const of one type, with NULL if the type allows it."""
     keyword = "enum" if "enum" in rest else "const"
-    values = (
-        rest.get("enum", []) if keyword == "enum" else [rest[keyword]] if keyword in rest else []
-    )
+    values = rest["enum"] if "enum" in rest else [rest["const"]] if "const" in rest else []
     chosen = [value for value in values if value is not None]
     plain = all(isinstance(value, kind) and not isinstance(value, bool) for value in chosen)
     fits = kind is str or all(isinstance(value, int) and abs(value) < 2**63 for value in chosen)
