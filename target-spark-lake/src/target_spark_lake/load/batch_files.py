@@ -1,5 +1,4 @@
-"""The files of BATCH messages: files usable as they are go to staging, all others become RECORD
-lines.
+"""The files of BATCH messages: usable ones are staged as they are, others become RECORD lines.
 
 Files of JSON lines, one record each, are framed in whole buffers, never line by line. Rows of
 Parquet files become lines if they must be checked record by record.
@@ -57,16 +56,14 @@ _BOM = b"\xef\xbb\xbf"
 # Many adjacent blank lines make one match.
 _BLANK = re.compile(rb"(?m)^(?:[ \t\r]*\n)+")
 MEGABYTE = 1 << 20
-# What a compressed file may expand to by default: this many times its size, or this many megabytes
-# if that is more.
+# What a compressed file may expand to by default: so many times its size, or megabytes.
 LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
 # Metadata columns, and the corresponding members of a RECORD line.
 _MEMBERS = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 logger = logging.getLogger("target-spark-lake")
-# How many files are inspected in parallel and staged by one job: a manifest may name any number of
-# them.
+# A manifest may name any number of files: so many are inspected and staged at a time.
 FILES_AT_ONCE = 64
 FOOTERS_AT_ONCE = 16
 
@@ -77,8 +74,7 @@ def json_lines(
     """The records of a file of JSON lines; a compressed one may expand to this many megabytes.
 
     Raises:
-        ProtocolError: it is incomplete, not a file of lines, or its number of records differs from
-            the tap's.
+        ProtocolError: it is incomplete, no file of lines, or has not the tap's number of records.
         StorageError: it can't be read.
     """
     head, tail = record_frame(batch)
@@ -92,17 +88,13 @@ def json_lines(
 
 
 def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
-    """The bytes that turn a record into a RECORD line: those before it and those after it, newline
-    included.
-    """
+    """The bytes around a record in a RECORD line, the newline included."""
     members = "".join(f',"{name}":{text}' for name, text in frame_members(batch).items())
     return record_prefix(batch.stream), members.encode() + b"}\n"
 
 
 def frame_members(batch: BatchMessage) -> dict[str, str]:
-    """Members of a RECORD line that a BATCH message sets for all its records: names and JSON
-    texts.
-    """
+    """The members of all RECORD lines of a BATCH: names and JSON texts."""
     members = {"time_extracted": batch.time_extracted, "version": batch.version}
     return {
         name: orjson.dumps(value).decode() for name, value in members.items() if value is not None
@@ -179,17 +171,15 @@ def _pieces(
 
 
 def parquet_lines(
-    batch: BatchMessage, file: BatchFile, location: BatchLocation, texts: Container[str] = ()
+    batch: BatchMessage, file: BatchFile, location: BatchLocation, texts: Container[str]
 ) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
-    `texts` are columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala
-    write texts.
+    Bytes in `texts`, columns of plain text by the SCHEMA, are UTF-8, as Hive and Impala write it.
 
     Raises:
         RecordError: such bytes are not UTF-8.
-        ProtocolError: it is not a complete Parquet file, or its number of records differs from the
-            tap's.
+        ProtocolError: it is no complete Parquet file, or has not the tap's number of records.
         StorageError: it can't be read.
     """
     rows = 0
@@ -338,8 +328,6 @@ class BatchFiles:
     ) -> Iterator[RecordLines]:
         if batch.format == JSONL:
             return json_lines(batch, file, location, self._most_mb)
-        pass
-
         sink = self._batches.sinks.get(batch.stream)
         return parquet_lines(batch, file, location, sink.schema.plain_texts if sink else ())
 
@@ -349,13 +337,8 @@ class BatchFiles:
         from target_spark_lake.stage.parquet_adoption import FoundFile, judge
 
         location = self._find(stream, file)
-        judgement = judge(
-            location.storage,
-            location.path,
-            f"stream {stream}: batch file {file.shown}",
-            plan,
-            rules,
-        )
+        named = f"stream {stream}: batch file {file.shown}"
+        judgement = judge(location.storage, location.path, named, plan, rules)
         file.check_rows(stream, judgement.rows)
         return FoundFile(file.shown, location, judgement)
 

@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.load.sink import StagingJob
 
-# Where batches are cut at STATE messages, one may grow to this many times its size until a STATE
-# comes.
+# Where STATEs cut batches, one may grow to so many times its size until one comes.
 STRETCH = 2
-# This many open batches are worth staging even if small: with many tables the first are staged
-# while the last are read.
+# So many open batches are staged even if small, while the last of many tables are read.
 MANY_OPEN = 8
 # Lines under at most this many SCHEMAs of a stream share a batch.
 MOST_KNOWN = 16
@@ -65,9 +63,7 @@ class Batches:
         adopted: What a dead run had staged for streams, and this run resumes from.
         skipped: Streams that the tap gave up on: nothing of them is published.
         replaced: Streams whose append-only tables this run replaces.
-        closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from
-            both sides of a
-            STATE.
+        closed_between: Whether a batch closed since `close_all`, perhaps across a STATE.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
@@ -104,9 +100,7 @@ class Batches:
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def restart(self, stream: str) -> None:
-        """Drop what was adopted of a stream; ProtocolError: some of the stream has arrived
-        already.
-        """
+        """Drop what was adopted of a stream; ProtocolError: some of it has arrived already."""
         if stream in self.sinks:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
@@ -130,9 +124,7 @@ class Batches:
             )
 
     def wait_for_states(self) -> None:
-        """Let the caller of `close_all` decide at each STATE where batches end, unless they grow
-        too large.
-        """
+        """Let the caller of `close_all` end batches at STATEs, unless they grow too large."""
         self._stretch = STRETCH
 
     def schema(self, message: dict[str, Any]) -> StreamSchema:
@@ -143,10 +135,8 @@ class Batches:
         sink = self.sinks.get(schema.stream)
         if sink is None:
             _check_name(schema.stream, local=self._run.storage.local)
-            options, adopted = (
-                self._settings.options_of(schema.stream),
-                self.adopted.get(schema.stream),
-            )
+            options = self._settings.options_of(schema.stream)
+            adopted = self.adopted.get(schema.stream)
             table = self._run.layout.table(schema.stream, options.path)
             self._check_history(schema, table)
             self.sinks[schema.stream] = StreamSink(
@@ -185,9 +175,7 @@ class Batches:
                 )
 
     def _follow(self, sink: StreamSink, schema: StreamSchema) -> None:
-        """Continue a stream under another SCHEMA; its batch continues if the two can be staged
-        together.
-        """
+        """Continue a stream under another SCHEMA, in the same batch if the two fit together."""
         known = next((resolved for came, resolved in sink.known if came == schema), None)
         if known is None or sink.resolved is None:
             sink.schema = schema.following(sink.schema)
@@ -221,8 +209,7 @@ class Batches:
         return sink.resolved
 
     def check(self, sink: StreamSink) -> None:
-        """Check a stream without records against its table, if it requires another one than the
-        last run did.
+        """Check a stream without records, if it needs another table than the last run.
 
         Raises:
             SingerSparkError: as `resolve`, which its first record would raise.
@@ -257,9 +244,7 @@ class Batches:
         return sink
 
     def are_full(self) -> bool:
-        """Whether the batches are worth staging, one of them or all, or one was closed since
-        `close_all`.
-        """
+        """Whether staging pays: one batch is full, many are open, or one was closed."""
         many = self.closed_between or len(self._open) >= MANY_OPEN
         return many or any(self._size(sink) >= self._limit(sink) for sink in self._open.values())
 
@@ -310,9 +295,7 @@ def _check_name(stream: str, *, local: bool) -> None:
 
 
 def _undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
-    """Names of undeclared members in the first of these records, for display; empty if there are
-    none.
-    """
+    """Names of undeclared members in the first records, for display; empty if there are none."""
     found: dict[str, None] = {}
     first = lines.data[: LOOKED_AT * LONG_LINE].split(b"\n", LOOKED_AT)[:LOOKED_AT]
     for line in (each for each in first if len(each) < LONG_LINE):

@@ -1,6 +1,4 @@
-"""A run's checkpoints: when batches are cut at STATE messages, which STATE covers all that is
-staged, and what a resuming run may take over under which settings.
-"""
+"""A run's checkpoints: when batches are cut, which STATE is staged, and what may be resumed."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
 
-# Batches are cut at least, and checkpoints written at most, this often; in long runs less often, so
-# that files stay large and checkpoints take a small part of the run.
+# How often at least batches are cut, and at most checkpoints written; in a long run less often:
+# files stay large, and checkpoints cheap.
 CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
 SETTINGS = "settings"
@@ -95,9 +93,7 @@ class Checkpointing:
             self._batches.mark()
 
     def advance(self) -> None:
-        """Write a checkpoint if all that preceded a further STATE is staged, and it is time for
-        one.
-        """
+        """Write a checkpoint, if all before a further STATE is staged and it is time."""
         self._find_staged()
         if self._staged is not None and self._is_time(
             self._last_write, WRITE_SECONDS, WRITES_A_RUN
@@ -105,9 +101,7 @@ class Checkpointing:
             self._write()
 
     def salvage(self) -> None:
-        """After the tap's death, stage all that preceded its last STATE and write the
-        checkpoint.
-        """
+        """After the tap's death, stage all before its last STATE, and write the checkpoint."""
         if self._last is None or self._run.checkpoint.lost:
             return
         if not self._batches.closed_between:
@@ -150,10 +144,8 @@ class Checkpointing:
             part = _staged_part(self._batches.sinks[stream], number)
             if part.files or part.rejected:
                 streams[stream] = part
-        target = {
-            SETTINGS: self._settings,
-            STREAMS: {name: each.to_body() for name, each in streams.items()},
-        }
+        bodies = {name: each.to_body() for name, each in streams.items()}
+        target = {SETTINGS: self._settings, STREAMS: bodies}
         self._last_write = time.monotonic()
         if not self._run.write_checkpoint(staged.state, staged.resume, target):
             return False
@@ -162,27 +154,18 @@ class Checkpointing:
 
 
 def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
-    columns = (
-        columns_to_text(sink.columns)
-        if sink.columns
-        else sink.adopted.columns
-        if sink.adopted
-        else {}
-    )
-    texts = (
-        sink.resolved.schema.texts
-        if sink.resolved
-        else sink.adopted.texts
-        if sink.adopted
-        else NO_TEXTS
-    )
+    columns: Mapping[str, str] = {}
+    texts = NO_TEXTS
+    if sink.resolved is not None:
+        columns = columns_to_text(sink.resolved.columns)
+        texts = sink.resolved.schema.texts
+    elif sink.adopted is not None:
+        columns, texts = sink.adopted.columns, sink.adopted.texts
     return StagedStream(sink.staged(batches), columns, sink.size, sink.rejected(batches), texts)
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprint of each setting, including singer-sdk's mapping, that affects how rows are
-    staged.
-    """
+    """Fingerprints of the settings, singer-sdk's mapping too, that affect staged rows."""
     values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
     options = {
         name: {option: each[option] for option in _OPTIONS_OF_ROWS if each.get(option) is not None}
@@ -195,10 +178,7 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
 def adopt(
     run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]
 ) -> dict[str, StagedStream]:
-    """Take over what the dead run had staged.
-
-    `value` and `resume` of the first STATE must be its checkpoint's.
-    """
+    """Take over what a dead run staged, if the first STATE's `value` and `resume` are its own."""
     checkpoint = check_resumed(value, resume, run.checkpoint.current, run.layout.pipeline)
     before = checkpoint.target.get(SETTINGS) or {}
     changed = sorted(

@@ -1,6 +1,4 @@
-"""A run of the target: it takes in messages, stages batches in the background, and makes one commit
-at the end.
-"""
+"""A run of the target: takes messages, stages batches in the background, and commits once."""
 
 from __future__ import annotations
 
@@ -118,17 +116,13 @@ class LoadRun:
         notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
-        """Raise the error of a background batch, if one failed; checkpoints are also written
-        here.
-        """
+        """Raise the error of a failed background batch; checkpoints are also written here."""
         self._pool.check()
         if self._checkpointing is not None:
             self._checkpointing.advance()
 
     def schema(self, message: JSON) -> None:
-        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns and keeps
-        earlier records.
-        """
+        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns."""
         self._refuse_after_end("a SCHEMA")
         if self._state is None:
             self._progress.phase("reading")
@@ -143,9 +137,7 @@ class LoadRun:
         self._end_earlier(message)
 
     def _end_earlier(self, message: JSON) -> None:
-        """Show the previous stream as done: a tap that announces itself sends one after the other,
-        except from a database's log.
-        """
+        """Show the last stream as done: an announced tap sends one after another, unless by log."""
         if self._announced and message["schema"].get("x-replication-method") != "LOG_BASED":
             if self._current not in (None, message["stream"]):
                 self._progress.done(self._current)
@@ -201,9 +193,7 @@ class LoadRun:
             self._checkpointing.state(value, resume)
 
     def _refuse_after_end(self, what: str) -> None:
-        """Refuse messages after the tap's last STATE, because that state would be saved without
-        covering them.
-        """
+        """Refuse messages after the tap's last STATE, which does not cover them."""
         if self._complete:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
@@ -233,9 +223,7 @@ class LoadRun:
             self._batches.restart(stream)
 
     def activate_version(self, message: JSON) -> None:
-        """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower
-        versions.
-        """
+        """Take an ACTIVATE_VERSION: at the end, tables lose the rows of lower versions."""
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError(
@@ -291,8 +279,7 @@ class LoadRun:
         try:
             changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
         except ShrunkTableError:
-            # Otherwise the next run would continue from these rows, even if the source is whole
-            # again.
+            # The next run must not continue from these rows, even if the source is whole again.
             self._run.checkpoint.discard()
             raise
         self._pool.close()
@@ -325,10 +312,7 @@ class LoadRun:
             notify_of_success(self._run, self._settings.notify, reports, changed, known, limit)
 
     def fail(self, error: BaseException) -> None:
-        """Abort the run; whole parts of a dead tap's output are kept for the next run.
-
-        Raises nothing.
-        """
+        """Abort the run, and keep whole parts of a dead tap's output; raises nothing."""
         try:
             if self._checkpointing is not None and isinstance(error, DeadTapError):
                 self._checkpointing.salvage()
@@ -344,17 +328,14 @@ class LoadRun:
             self._clean()
             if not self._happened:
                 emit_failure(self._run, self._settings.metrics_file)
-                # A signal cuts the wait for an answer short; the run has failed for its original
-                # reason.
+                # A signal cuts the wait short; the run has failed for its original reason.
                 with suppress(Stopped, KeyboardInterrupt):
                     notify_of_failure(
                         self._run, self._settings.notify, error, self._settings.max_lag_minutes
                     )
 
     def _start(self, message: JSON, value: JSON) -> None:
-        """Handle the first STATE: where the run starts, and what becomes of a dead run's
-        checkpoint.
-        """
+        """Handle the first STATE: where the run starts, and what becomes of a checkpoint."""
         self._announced = "final" in message
         self.left_out.begin(message)
         self._batches.replaced = replaced_streams(
@@ -391,9 +372,7 @@ class LoadRun:
             )
 
     def _extents(self, streams: Collection[str] | None = None) -> Extents:
-        """The known extents of the streams; without `streams`, of all streams of the run while more
-        may come.
-        """
+        """The known extents of the streams; without `streams`, more may come."""
         return Extents(
             None if self._run.starts_over else self._run.committed_state(), self._state, streams
         )

@@ -1,17 +1,21 @@
-"""Notifications sent by `notify` at a run's end, and the error that they name if the run failed;
-their outcome changes nothing about the run.
-"""
+"""Notifications by `notify` at a run's end, which change nothing about it."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
+import threading
+import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from singer_spark.errors import SingerSparkError
+from singer_spark.core.signals import seconds_left
+from singer_spark.errors import SingerSparkError, redact
 from singer_spark.program.amounts import span_text
 from singer_spark.state.handover import take_failure
 from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
@@ -23,6 +27,8 @@ from target_spark_lake.intake.singer_lines import DeadTapError, EmptyInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from http.client import HTTPMessage
+    from urllib.request import OpenerDirector, Request
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.table.changes import StreamReport
@@ -46,6 +52,14 @@ _TAP_QUOTING = re.compile(
     r"| reading failed(?=: (?!(?:key )?column .* holds a value))| the saved bookmark can't be "
     r"used(?=: ))"
 )
+# For all posts together: name look-up, connection, redirects, answer.
+SECONDS = 5.0
+# A process that a signal ends needs the rest of its time to end.
+SECONDS_FOR_THE_END = 2.0
+MOST_BYTES = 1 << 20
+# Other redirects would turn the POST into a GET without content.
+KEEP_THE_METHOD = (307, 308)
+REDIRECTS = 3
 logger = logging.getLogger("target-spark-lake")
 
 
@@ -55,9 +69,7 @@ class TapFailedError(SingerSparkError):
 
 @dataclass(frozen=True)
 class _Notice:
-    """One message; each receiver gets it for the first of its outcomes that the receiver wants, if
-    any.
-    """
+    """One message; a receiver gets it for the first of its outcomes that it wants."""
 
     outcomes: Sequence[str]
     text: str
@@ -67,9 +79,7 @@ class _Notice:
 
 
 def root_error(run: PipelineRun, error: BaseException, began: datetime) -> BaseException:
-    """The tap's own error if the input ended because of it, otherwise the error itself; `began` is
-    when this program did.
-    """
+    """The tap's own error if it ended the input since this program `began`, else the error."""
     if isinstance(error, DeadTapError | EmptyInputError):
         reason = take_failure(run.storage, run.layout.pipeline, os.environ, began)
         if reason is not None:
@@ -78,10 +88,7 @@ def root_error(run: PipelineRun, error: BaseException, began: datetime) -> BaseE
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
-    """Notify of runs killed before they could do so.
-
-    This run found them and recorded that they failed.
-    """
+    """Notify of runs that were killed before they could; this run has recorded their failure."""
     for run_id in run.recovery.rolled_back if _wants(receivers, FAILED) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
@@ -93,11 +100,9 @@ def notify_of_failure(
     run: PipelineRun,
     receivers: Sequence[Receiver],
     error: BaseException,
-    max_lag_minutes: float | None = None,
+    max_lag_minutes: float | None,
 ) -> None:
-    """Notify of a failed run, after the failure is recorded, and of a lag that passed its bound by
-    then.
-    """
+    """Notify of a failed run, once that is recorded, and of a lag that passed its bound."""
     if receivers:
         now = datetime.now(UTC)
         took = span_text((now - run.started_at).total_seconds())
@@ -115,9 +120,9 @@ def notify_of_success(
     run: PipelineRun,
     receivers: Sequence[Receiver],
     reports: Mapping[str, StreamReport],
-    changes: Mapping[str, Sequence[str]] = {},
-    state: Mapping[str, Any] | None = None,
-    max_lag_minutes: float | None = None,
+    changes: Mapping[str, Sequence[str]],
+    state: Mapping[str, Any] | None,
+    max_lag_minutes: float | None,
 ) -> None:
     """Notify of a published run; its outcome is `recovered` if the run before it failed.
 
@@ -133,12 +138,11 @@ def notify_of_success(
         return
     streams = {stream: report.records for stream, report in reports.items()}
     text = f"{sum(streams.values())} records in {sum(map(bool, streams.values()))} stream(s)"
-    failure = _failure_before(run) if _wants(receivers, RECOVERED) else None
-    if failure is None:
-        notices = [_Notice((SUCCEEDED,), text, streams=streams)]
-    else:
+    outcomes: tuple[str, ...] = (SUCCEEDED,)
+    if _wants(receivers, RECOVERED) and (failure := _failure_before(run)) is not None:
+        outcomes = (RECOVERED, SUCCEEDED)
         text = f"recovered: {text}; the last run had failed: {failure}"
-        notices = [_Notice((RECOVERED, SUCCEEDED), text, streams=streams)]
+    notices = [_Notice(outcomes, text, streams=streams)]
     if changes:
         text = "; ".join(
             f"stream {stream}: {', '.join(words)}" for stream, words in changes.items()
@@ -146,11 +150,8 @@ def notify_of_success(
         more = {"changes": {stream: list(words) for stream, words in changes.items()}}
         notices.append(_Notice((SCHEMA,), f"changed: {text}", streams=streams, more=more))
     now = datetime.now(UTC)
-    _notify(
-        run,
-        receivers,
-        [*notices, *_lag(run, receivers, max_lag_minutes, now, unread_lags(state, now))],
-    )
+    lags = _lag(run, receivers, max_lag_minutes, now, unread_lags(state, now))
+    _notify(run, receivers, [*notices, *lags])
 
 
 def _lag(
@@ -162,9 +163,7 @@ def _lag(
     *,
     has_failed: bool = False,
 ) -> list[_Notice]:
-    """A notice of the lags that passed the bound since the run before, and only of those, so that
-    it is sent once.
-    """
+    """A notice of the lags that passed the bound since the last run: each is sent once."""
     if max_minutes is None or not _wants(receivers, LAG):
         return []
     bound, last = max_minutes * 60, run.recovery.last
@@ -189,11 +188,8 @@ def _lag(
     ]
     said += [f"no run has succeeded for {span_text(idle)}"] if idle > bound else []
     more = {"lags": {stream: round(lag) for stream, lag in passed.items()}}
-    return (
-        [_Notice((LAG,), f"lag above {max_minutes:g} min: {'; '.join(said)}", more=more)]
-        if said
-        else []
-    )
+    text = f"lag above {max_minutes:g} min: {'; '.join(said)}"
+    return [_Notice((LAG,), text, more=more)] if said else []
 
 
 def _wants(receivers: Sequence[Receiver], outcome: str) -> bool:
@@ -201,9 +197,7 @@ def _wants(receivers: Sequence[Receiver], outcome: str) -> bool:
 
 
 def without_values(reason: str) -> str:
-    """A failure's reason without the values of records: receivers may not be allowed to read the
-    data.
-    """
+    """A failure's reason without values of records, which receivers may not be allowed to read."""
     # Reasons written by version 0.1.0 have no code.
     of_tap = reason.removeprefix(f"{LakeCode.TAP_FAILED} ").startswith(TAP_FAILED)
     found = (_TAP_QUOTING if of_tap else _QUOTING).search(reason)
@@ -217,27 +211,19 @@ def _notify(
     run_id: str | None = None,
 ) -> None:
     """Send all at once, each to the receivers that want one of its outcomes."""
-    found = [
-        (
-            receiver,
-            next((outcome for outcome in notice.outcomes if outcome in receiver.on), None),
-            notice,
-        )
+    addressed = [
+        (receiver, outcome, notice)
         for notice in notices
         for receiver in receivers
-    ]
-    addressed = [
-        (receiver, outcome, notice) for receiver, outcome, notice in found if outcome is not None
+        if (outcome := next((each for each in notice.outcomes if each in receiver.on), ""))
     ]
     if not addressed:
         return
-    from target_spark_lake.load.webhook import post
-
     contents = [
         (receiver.url, {**_content(run, notice, run_id), "outcome": outcome})
         for receiver, outcome, notice in addressed
     ]
-    for (receiver, outcome, _), problem in zip(addressed, post(contents), strict=True):
+    for (receiver, outcome, _), problem in zip(addressed, _posted(contents), strict=True):
         if problem is not None:
             what = {SCHEMA: "of a changed schema", LAG: "of a lag"}.get(
                 outcome, f"that a run {outcome}"
@@ -267,15 +253,94 @@ def _failure_before(run: PipelineRun) -> str | None:
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
-    """The first of these that is a run of the target; failures of `spark-lake` are seen by its
-    caller.
-    """
+    """The first of these that is a run of the target; `spark-lake`'s caller sees its own."""
     try:
         entries = (read_entry(run.storage, run.layout.runs, run_id) for run_id in run_ids)
-        return next(
-            (entry for entry in entries if entry is not None and entry.body.get("command") is None),
-            None,
-        )
+        syncs = (each for each in entries if each is not None and each.body.get("command") is None)
+        return next(syncs, None)
     except SingerSparkError as error:
         logger.warning("notify: what became of the run before is not known: %s", error)
         return None
+
+
+def _posted(contents: Sequence[tuple[str, JSON]]) -> list[str | None]:
+    """Post each content to its URL, all at once, in bounded time.
+
+    Returns:
+        For each, why it was not accepted, without any part of its URL; None if it was.
+    """
+    opener = _opener()
+    seconds = min(SECONDS, max(0.0, seconds_left() - SECONDS_FOR_THE_END))
+    deadline = time.monotonic() + seconds
+    posts = [_started(opener, url, json.dumps(content).encode()) for url, content in contents]
+    done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
+    return [
+        each.result() if each in done else f"no whole answer within {seconds:.0f} s"
+        for each in posts
+    ]
+
+
+def _started(opener: OpenerDirector, url: str, data: bytes) -> Future[str | None]:
+    """A post in a thread of its own; the result is its problem."""
+    problem: Future[str | None] = Future()
+    # Nothing stops a name look-up, for which the end of the process must not wait.
+    thread = threading.Thread(
+        target=lambda: problem.set_result(_problem(opener, url, data)), name="notify", daemon=True
+    )
+    try:
+        thread.start()
+    except RuntimeError:
+        problem.set_result("no thread could be started")
+    return problem
+
+
+def _problem(opener: OpenerDirector, url: str, data: bytes) -> str | None:
+    from urllib.request import Request
+
+    headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
+    request = Request(url, data, headers, method="POST")
+    try:
+        # Longer than the post is waited for, so that each silence is reported in the same words.
+        with opener.open(request, timeout=2 * SECONDS) as answer:
+            return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
+    except Exception as error:
+        return _in_words(error)
+
+
+def _opener() -> OpenerDirector:
+    """Posts again to the target of a redirect, within the scheme of the original URL alone."""
+    # Imported here, since runs without notices need no HTTP client.
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class SameScheme(HTTPRedirectHandler):
+        def redirect_request(
+            self,
+            req: Request,
+            fp: IO[bytes],
+            code: int,
+            msg: str,
+            headers: HTTPMessage,
+            newurl: str,
+        ) -> Request | None:
+            same_scheme = urlsplit(newurl).scheme == urlsplit(req.full_url).scheme
+            if code not in KEEP_THE_METHOD or not same_scheme:
+                return None
+            return Request(newurl, req.data, dict(req.headers), method="POST")
+
+    return build_opener(SameScheme)
+
+
+def _in_words(error: Exception) -> str:
+    """The reason, without any part of the URL: messages of libraries may quote it."""
+    from urllib.error import HTTPError, URLError
+
+    if isinstance(error, HTTPError):
+        error.close()
+        redirects = error.code // 100 == REDIRECTS
+        return (
+            f"its answer is {error.code}{', a redirect that is not followed' if redirects else ''}"
+        )
+    reason = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, OSError):
+        return " ".join(redact(reason.strerror or str(reason)).split())
+    return type(reason).__name__

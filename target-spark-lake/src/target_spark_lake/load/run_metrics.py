@@ -1,5 +1,4 @@
-"""Metrics of a run: METRIC lines as the SDK writes them, and `metrics_file` in the OpenMetrics text
-format.
+"""Metrics of a run: the SDK's METRIC lines, and `metrics_file` in OpenMetrics' text format.
 
 All of the file's metrics are gauges, so that node_exporter's textfile collector accepts it too.
 """
@@ -31,10 +30,7 @@ def emit_success(
     state: Mapping[str, Any] | None,
     metrics_file: str | None,
 ) -> None:
-    """Emit the metrics of a committed run, given the state after it.
-
-    A file that can't be written is only logged.
-    """
+    """Emit a committed run's metrics, by the state after it; an unwritable file is only logged."""
     now = datetime.now(UTC)
     lags = lags_at(state, now)
     for stream, lag in lags.items():
@@ -45,9 +41,7 @@ def emit_success(
 
 
 def emit_failure(run: PipelineRun, metrics_file: str | None) -> None:
-    """Emit the metrics of a failed run: when the last successful one ended, and the current lag of
-    the watermarks.
-    """
+    """Emit the metrics of a failed run: the last success, and the lag of the watermarks."""
     if metrics_file:
         now = datetime.now(UTC)
         last = run.recovery.last
@@ -77,38 +71,23 @@ def _text(
 
     gauge("run_success", "1 if the last run succeeded, else 0.", float(reports is not None))
     gauge("run_end_timestamp_seconds", "When the last run ended.", now.timestamp())
-    gauge(
-        "run_duration_seconds",
-        "How long the last run took.",
-        (now - run.started_at).total_seconds(),
-    )
+    took = (now - run.started_at).total_seconds()
+    gauge("run_duration_seconds", "How long the last run took.", took)
     if success is not None:
         gauge(
             "last_success_timestamp_seconds", "When the last good run ended.", success.timestamp()
         )
     if reports is not None:
-        gauges(
-            "stream_records",
-            "Records published by the last run.",
-            {k: v.records for k, v in reports.items()},
-        )
-        gauges(
-            "stream_bytes",
-            "Bytes of the files that the last run wrote.",
-            {k: v.bytes for k, v in reports.items()},
-        )
-        gauges(
-            "stream_rejected_records",
-            "Records quarantined.",
-            {k: v.rejected for k, v in reports.items()},
-        )
+        for name, text, amount in (
+            ("stream_records", "Records published by the last run.", "records"),
+            ("stream_bytes", "Bytes of the files that the last run wrote.", "bytes"),
+            ("stream_rejected_records", "Records quarantined.", "rejected"),
+        ):
+            gauges(name, text, {stream: getattr(each, amount) for stream, each in reports.items()})
     gauges("stream_lag_seconds", "How far the watermark lay behind the end of the last run.", lags)
     marks = {stream: now.timestamp() - lag for stream, lag in lags.items()}
-    gauges(
-        "stream_watermark_timestamp_seconds",
-        "The watermark, where the replication key is a time.",
-        marks,
-    )
+    text = "The watermark, where the replication key is a time."
+    gauges("stream_watermark_timestamp_seconds", text, marks)
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
 
 

@@ -1,6 +1,4 @@
-"""What becomes of the streams of a run: which are left out because something is wrong with them,
-which are sent whole, and what the run commits of the others.
-"""
+"""What becomes of a run's streams: which are left out, which come whole, and what is committed."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class LeftOut:
-    """The streams that this target can't load, and what the tap says about those that may be left
-    out.
+    """The streams that this target can't load, and which of them the tap lets be left out.
 
     Without `on_stream_error: skip`, only strangers may be: no setting of the tap names them, and
     they never arrived.
@@ -79,9 +76,7 @@ class LeftOut:
 
     @contextmanager
     def or_raise(self, stream: object) -> Iterator[None]:
-        """Leave out a stream whose SCHEMA can't be loaded, if that is allowed; otherwise raise the
-        error.
-        """
+        """Leave out a stream whose SCHEMA can't be loaded if that is allowed, else raise."""
         try:
             yield
         except (ConfigurationError, SchemaError) as error:
@@ -93,9 +88,7 @@ class LeftOut:
             logger.error("%s; it is left out, the other streams continue (on_stream_error)", error)
 
     def check_skipped(self, streams: Iterable[str]) -> None:
-        """Raise SourceError if the tap skipped a stream as one that never arrived, although it did
-        arrive before.
-        """
+        """Raise SourceError if the tap skipped a known stream as one that never arrived."""
         arrived = (
             []
             if self._skips_all
@@ -142,8 +135,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Extents:
-    """What distinguishes whole streams from deltas: our tap declares it; for other taps, bookmarks
-    decide.
+    """Whole streams and deltas: our tap declares which; of other taps, bookmarks decide.
 
     Attributes:
         saved: The state saved before the run; None for a first run, which sends everything.
@@ -183,8 +175,7 @@ class Extents:
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
-        # A stream that has a start value is as whole as it ever is in a full run, which the user
-        # requested.
+        # With a start value, a stream is as whole as a full run ever makes it.
         reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return
@@ -209,8 +200,7 @@ def replaced_streams(
     `refreshes` is whether Meltano makes a full refresh, which the tap does not know.
 
     Raises:
-        ConfigurationError: a full run would append all rows to a table once more, and the user did
-            not ask for that.
+        ConfigurationError: a full run would append all rows once more, unasked.
     """
     again = opening.get(AGAIN)
     streams = again.get(STREAMS) if isinstance(again, Mapping) else None
@@ -242,9 +232,7 @@ def replaced_streams(
 
 @dataclass(frozen=True)
 class WholeStreams:
-    """What applies to whole streams: the greatest versions activated, the keys still in the
-    sources, the extents.
-    """
+    """Whole streams: the greatest versions activated, the sources' present keys, the extents."""
 
     activated: Mapping[str, int]
     keys: KeyBatches

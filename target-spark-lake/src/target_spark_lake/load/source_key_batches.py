@@ -1,5 +1,4 @@
-"""Streams listing the keys still present in a source: staged like records, but not made into
-tables.
+"""Streams of the keys still present in a source: staged like records, but without tables.
 
 Checkpoints leave them out: the tap sends them whole in each run, and what a dead run staged of them
 is not used.
@@ -57,9 +56,7 @@ class KeyBatches:
         return stream in self._keys
 
     def schema(self, message: JSON, sinks: Mapping[str, StreamSink]) -> bool:
-        """Take a SCHEMA if it is one of keys, and return whether it was.
-
-        `sinks` are the streams of records so far.
+        """Take a SCHEMA if it is one of keys of `sinks`, and return whether it was.
 
         Raises:
             ProtocolError: it is malformed, or out of order.
@@ -117,16 +114,12 @@ class KeyBatches:
             self._staging.drop(keys.sink)
 
     def are_sent(self, stream: str) -> bool:
-        """Whether the run sends a stream's present keys, so that its table may change without a
-        record.
-        """
+        """Whether the run sends a stream's keys, so that its table may change without records."""
         keys = self._of(stream)
         return keys is not None and not keys.are_useless
 
     def of(self, stream: str) -> PresentKeys | None:
-        """A stream's present keys, waiting for their batches; None if the run does not send
-        them.
-        """
+        """A stream's present keys, waiting for their batches; None if they are not sent."""
         keys = self._of(stream)
         if keys is None or keys.are_useless:
             return None
@@ -139,8 +132,7 @@ class KeyBatches:
     def _resolved(self, keys: _Keys) -> ResolvedStream:
         sink, known = keys.sink, keys.of.schema.schema["properties"]
         if sink.resolved is None:
-            # With the types of the stream's own records, so that equal keys become equal values in
-            # the lake.
+            # With the types of the records, so that equal keys are equal in the lake.
             properties = {name: known[name] for name in sink.schema.key_properties}
             sink.schema = replace(sink.schema, schema={"type": "object", "properties": properties})
             sink.resolved = resolve_keys(sink.schema, self._settings)

@@ -52,10 +52,8 @@ def resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Res
     """Resolve a sink's stream under its last SCHEMA.
 
     Raises:
-        SchemaError: its columns are incompatible with the table's, or the user's rules forbid the
-            change.
-        ConfigurationError: the table belongs to another pipeline, or has another format or other
-            hive folders.
+        SchemaError: its columns don't fit the table's, or the user's rules forbid the change.
+        ConfigurationError: the table is another pipeline's, or has another format or folders.
     """
     try:
         return _resolve(sink, settings, run)
@@ -89,11 +87,8 @@ def _resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Re
     _keep_depth(sink, record)
     _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
-    times = (
-        BatchTimes(now, now, int(run.started_at.timestamp() * 1000))
-        if settings.add_record_metadata
-        else None
-    )
+    millis = int(run.started_at.timestamp() * 1000)
+    times = BatchTimes(now, now, millis) if settings.add_record_metadata else None
     records = stream_columns(schema.schema, schema.stream)
     codec, keeps_deletes = settings.compression, schema.keeps_deletes
     rows = BatchPlan.of(
@@ -101,8 +96,7 @@ def _resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Re
     )
     if sink.resolved is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
-    # Columns that merges need are stored only if the table has them already, the user wants them,
-    # or it keeps deletes.
+    # Columns for merges are stored only if the table has them, or by wish, or for deletes.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)
@@ -204,9 +198,7 @@ def _table_before(
 
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
-    """Refuse a new table that starts from the bookmark, because it would lack the rows in the
-    stream's old one.
-    """
+    """Refuse a new table that starts at the bookmark: it would lack the old one's rows."""
     stream = sink.schema.stream
     # Other taps don't declare what they send: a bookmark of the stream does.
     if (
@@ -216,11 +208,8 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     ):
         return
     tables, unreadable = tables_of(run.storage)
-    elsewhere = [
-        table
-        for table, each in tables.get(run.layout.pipeline, {}).items()
-        if each.stream == stream
-    ]
+    ours = tables.get(run.layout.pipeline, {})
+    elsewhere = [table for table, each in ours.items() if each.stream == stream]
     for table, problem in unreadable.items():
         if table.rpartition("/")[2] == folder_name(stream):
             raise StorageError(
@@ -246,9 +235,7 @@ def _known_columns(sink: StreamSink, record: TableRecord | None) -> Struct:
 
 
 def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
-    """Read columns declared as `TIMESTAMP` with the time zone they have in the table, or in the
-    dead run's files.
-    """
+    """Read `TIMESTAMP` columns with the time zone of the table, or of the dead run's files."""
     zones = zones_kept(
         settings.options_of(sink.schema.stream).columns, _known_columns(sink, record)
     )
@@ -290,9 +277,7 @@ def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
 
 
 def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
-    """Keep what is nested too deeply as JSON text; a table that already has a type for it keeps
-    that type.
-    """
+    """Keep what is nested too deeply as JSON text, unless the table has a type for it."""
     properties = sink.schema.schema["properties"]
     nested = nested_as_text(properties, _known_columns(sink, record))
     if nested != properties:
@@ -300,9 +285,7 @@ def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
 
 
 def _check_depth(stream: str, columns: Struct) -> None:
-    """Refuse columns that only an older version could write, because readers can't open their
-    files.
-    """
+    """Refuse columns that only an older version could write: no reader opens their files."""
     deep = Struct(tuple(each for each in columns if levels_of(each.type) > MOST_LEVELS))
     if not deep.fields:
         return
@@ -320,14 +303,10 @@ def _check_depth(stream: str, columns: Struct) -> None:
 
 
 def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
-    """Read numbers with the types of the table, or of the dead run, where those can't become
-    today's.
-    """
-    found = (
-        columns
-        if columns is not None or sink.adopted is None
-        else columns_from_text(sink.adopted.columns)
-    )
+    """Read numbers with the types of table or dead run if those can't become today's."""
+    found = columns
+    if found is None and sink.adopted is not None:
+        found = columns_from_text(sink.adopted.columns)
     schema, fixed = sink.schema, sink.rules.mode != EVOLVE
     if found is None:
         return
@@ -351,8 +330,7 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
 def _resolve_texts(
     sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
 ) -> Mapping[str, Any]:
-    """Where the records' texts get quotes, because they may occur beside other values
-    (`JsonTexts.locations`).
+    """Where texts get quotes, as other values may occur there (`JsonTexts.locations`).
 
     Raises:
         SchemaError: the table can't distinguish such values.

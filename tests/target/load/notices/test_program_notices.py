@@ -179,7 +179,7 @@ import atexit, sys
 from target_spark_lake.__main__ import main
 
 def report():
-    print("webhook" if "target_spark_lake.load.webhook" in sys.modules else "-", file=sys.stderr)
+    print("http" if "urllib.request" in sys.modules else "-", file=sys.stderr)
 
 atexit.register(report)
 main()
@@ -188,9 +188,9 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "webhook")]
+    ("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "http")]
 )
-def test_unwanted_notice_loads_no_webhook_module(
+def test_unwanted_notice_loads_no_http_client(
     lake: Lake, hook: Webhook, wanted: list[str], loaded: str
 ) -> None:
     notify = [{"url": hook.url, "on": wanted}] if wanted else []

@@ -13,7 +13,7 @@ from servers.serving import self_signed
 from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
 from target.load.notices.notified_runs import ALL, LINES, fail, journals, succeed
 from target.loading import Lake
-from target_spark_lake.load import webhook
+from target_spark_lake.load import notices
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
@@ -37,7 +37,7 @@ def test_bad_answer_is_one_warning(
 ) -> None:
     """A bad answer is one warning and changes nothing."""
     if answer == SILENT:
-        monkeypatch.setattr(webhook, "SECONDS", 0.3)
+        monkeypatch.setattr(notices, "SECONDS", 0.3)
         said = "no whole answer within 0 s"
     hook.answer, hook.location = answer, hook.url
     warned_of(lake, hook.url, said, caplog)
