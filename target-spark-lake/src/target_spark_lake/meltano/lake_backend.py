@@ -1,11 +1,9 @@
 """Meltano's state backend `lake+…`: Meltano reads and edits the very state that pipes use.
 
-Meltano loads it into its own process (entry point `meltano.state_backends`), so it needs neither
-Spark nor the SDK.
+Meltano loads it into its own process (entry point `meltano.state_backends`).
 
-Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds
-an object given as JSON text (in the file, `.env`, or the environment), but not one given in the
-file as a mapping, which is read here.
+Meltano finds a project setting only among the leaves of `meltano.yml`: an object as JSON text, but
+not as a mapping in the file, which is read here.
 """
 
 from __future__ import annotations
@@ -81,10 +79,7 @@ class _Location:
 
 
 class LakeStateStoreManager(StateStoreManager):
-    """The states of the pipelines of one bucket.
-
-    Failures and refusals are raised as LakeStateError.
-    """
+    """The states of the pipelines of one bucket; failures are raised as LakeStateError."""
 
     def __init__(
         self,
@@ -96,10 +91,7 @@ class LakeStateStoreManager(StateStoreManager):
         accept_unconditional_storage: bool | None = False,
         **others: Any,
     ) -> None:
-        """Open the bucket at `uri` (`lake+` and a URL) with settings as in the target's config.
-
-        Nothing is read yet.
-        """
+        """Open the bucket at `uri` (`lake+` and a URL) by the target's settings; reads nothing."""
         super().__init__(**others)
         self._pipelines = dict(pipelines or {})
         self._options = dict(storage_options or {})
@@ -139,15 +131,11 @@ class LakeStateStoreManager(StateStoreManager):
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
 
     def set(self, state: MeltanoState) -> None:
-        """Save a state by a journalled run of its own; a state that is already saved changes
-        nothing.
-        """
+        """Save a state by a journalled run of its own, unless it is saved already."""
         try:
             with _meltano_errors():
-                completed, partial = (
-                    _singer_state(state.completed_state),
-                    _singer_state(state.partial_state),
-                )
+                completed = _singer_state(state.completed_state)
+                partial = _singer_state(state.partial_state)
                 self._save(self._location(state.state_id), completed, partial)
         except LakeStateError as error:
             # `meltano state` itself only reports that it failed.
@@ -155,10 +143,7 @@ class LakeStateStoreManager(StateStoreManager):
             raise
 
     def delete(self, state_id: str) -> None:
-        """Clear a state by a journalled run of its own.
-
-        `spark-lake state restore` brings it back.
-        """
+        """Clear a state by a journalled run of its own; `spark-lake state restore` undoes it."""
         with _meltano_errors():
             self._change(self._location(state_id), cleared, "state reset")
 
@@ -178,9 +163,7 @@ class LakeStateStoreManager(StateStoreManager):
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Mark an update; the pipeline's own lock is only taken if something changes, and never
-        waited for.
-        """
+        """Mark an update; the pipeline's lock is taken only for a change, and never awaited."""
         self._updating = True
         try:
             yield
@@ -193,8 +176,7 @@ class LakeStateStoreManager(StateStoreManager):
             return
 
         def edited(saved: JSON | None) -> JSON:
-            # In an update Meltano passes the saved state as the completed one: use what is saved by
-            # now instead.
+            # In an update Meltano passes the saved state as completed; another may be saved by now.
             base = completed if completed is not None and not self._updating else saved
             return reported if partial is None else merged_state(base, partial)
 
@@ -206,8 +188,7 @@ class LakeStateStoreManager(StateStoreManager):
     ) -> None:
         saved = self._saved(location)
         wanted = edited(saved)
-        # The state that Meltano was given, and gives back, has floats where the saved state may
-        # have exact decimals.
+        # Meltano gives back floats where the saved state may have exact decimals.
         if (
             wanted is None
             or same_state(wanted, saved)
@@ -219,20 +200,12 @@ class LakeStateStoreManager(StateStoreManager):
         )
 
     def _was_committed(self, location: _Location, value: JSON) -> bool:
-        """Whether the target itself committed a state, with its rows.
-
-        In that case it is saved, or a later run has replaced it, and Meltano must not move the
-        state back.
-        """
-        loads = (
-            entry
-            for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT)
-            if entry.state
-        )
+        """Whether the target itself committed a state with its rows: it must not come back."""
         edited = False
-        for entry in loads:
-            # A run without rows counts unless someone has since gone back to a state from before
-            # it.
+        for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT):
+            if not entry.state:
+                continue
+            # A run without rows counts unless someone has since gone back to before it.
             if same_state(_as_meltano_reads(entry.state), value) and (
                 entry.body.get("streams") or not edited
             ):
@@ -289,10 +262,7 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
 
 
 def _as_meltano_reads(value: JSON | None) -> JSON | None:
-    """A state with its numbers as Meltano represents them.
-
-    Raises StateError if it can't represent one.
-    """
+    """A state with numbers as Meltano has them; StateError: it can't have one."""
     try:
         return None if value is None else dict(rounded(value))
     except ValueError as error:
@@ -302,9 +272,7 @@ def _as_meltano_reads(value: JSON | None) -> JSON | None:
 
 
 def _in_a_run() -> bool:
-    """Whether Meltano is in `run`, `el` or `elt`, so that a state comes from a target, not from a
-    user.
-    """
+    """Whether Meltano is in `run`, `el` or `elt`: a state then comes from a target."""
     context = click.get_current_context(silent=True)
     while context is not None:
         if context.info_name in RUN_COMMANDS:
@@ -323,9 +291,7 @@ def _meltano_errors() -> Generator[None, None, None]:
 
 
 class LakeStateBackend(LakeStateStoreManager):
-    """The states of the pipelines of one bucket, with the settings of the current Meltano
-    project.
-    """
+    """The states of one bucket's pipelines, by the settings of the current Meltano project."""
 
     def __init__(self, **settings: Any) -> None:
         """Complete the settings, without reading anything from the bucket.

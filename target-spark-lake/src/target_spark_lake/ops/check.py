@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import secrets
 import shutil
@@ -27,9 +26,10 @@ from target_spark_lake.ops.command import (
     read_tap_config,
     show,
     subcommand,
+    tap_module,
     usual_tap_config_option,
 )
-from target_spark_lake.ops.source_tables import suggestions, tables_of
+from target_spark_lake.ops.source_tables import SourceTable, suggestions
 
 # Less space than this ends most runs.
 LITTLE = 10**9
@@ -97,10 +97,7 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
 
 
-# By name only: neither package imports the other.
-SOURCE_MODULE = "tap_spark_jdbc.source_check"
 MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
-NO_PIPELINE = "-"
 
 
 @subcommand(
@@ -125,7 +122,7 @@ def check_command(chosen: Chosen, tap_config: Sequence[str]) -> int:
         target = {**target, "pipeline": lake.layout.pipeline}
     found, streams = _source(tap_config, target)
     findings = [*found, *findings]
-    keys = suggestions(tables_of(streams))
+    keys = suggestions([SourceTable.of(each) for each in streams])
     shown = {"findings": [asdict(each) for each in findings], "suggested_keys": keys}
     show(chosen, shown, lambda each: redact("\n".join(lines_of(each))))
     return int(any(each.outcome == PROBLEM for each in findings))
@@ -143,15 +140,13 @@ def _source(
             )
             return [Finding("database", text, NOTE), java_finding()], ()
         config, from_environment = read_tap_config(named or [usual_config("tap")])
+        if (tap := tap_module("source_check")) is None:
+            text = (
+                "tap-spark-jdbc is not installed beside this program: the source was not looked at"
+            )
+            return [Finding("database", text, NOTE), java_finding()], ()
         whole = target if target and target.get("bucket") and target.get("pipeline") else None
-        checked = importlib.import_module(SOURCE_MODULE).check_source(
-            config, whole, from_environment=from_environment
-        )
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
-            raise
-        text = "tap-spark-jdbc is not installed beside this program: the source was not looked at"
-        return [Finding("database", text, NOTE), java_finding()], ()
+        checked = tap.check_source(config, whole, from_environment=from_environment)
     except SingerSparkError as error:
         return [Finding("settings", str(error), PROBLEM)], ()
     return list(checked.findings), checked.streams

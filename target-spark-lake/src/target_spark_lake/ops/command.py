@@ -1,9 +1,8 @@
-"""What the commands of `spark-lake` share: their declaration, the lake they act on, and the display
-of results.
-"""
+"""What the commands of `spark-lake` share: declaration, the lake they act on, display."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import sys
@@ -38,6 +37,7 @@ JSON = dict[str, Any]
 PROGRAM = "spark-lake"
 CONFIG = "--config target.json"
 DEFAULT_CONFIG = "target.json"
+_TAP_PACKAGE = "tap_spark_jdbc"
 # Output to a file or a mail has no margin to wrap at.
 FILE_WIDTH = 200
 
@@ -136,8 +136,7 @@ class Lake:
 
         Raises:
             ConfigurationError: it can't be read, a setting is wrong, or the pipeline never ran,
-                though named by
-                `--pipeline` or required to have run (`has_run`).
+                though named by `--pipeline` or required to have run (`has_run`).
         """
         config = read_config(chosen.config)
         settings = TargetSettings.from_config(
@@ -180,6 +179,16 @@ def installed(program: str) -> str | None:
     """Absolute path of a program: beside this one, or else in the shell's search path."""
     beside = Path(sys.executable).with_name(program)
     return str(beside) if beside.is_file() else shutil.which(program)
+
+
+def tap_module(name: str) -> Any:
+    """A module of tap-spark-jdbc; None if that is not installed. No package imports the other."""
+    try:
+        return importlib.import_module(f"{_TAP_PACKAGE}.{name}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(_TAP_PACKAGE):
+            raise
+        return None
 
 
 def read_config(files: Sequence[str], option: str = "--config") -> JSON:

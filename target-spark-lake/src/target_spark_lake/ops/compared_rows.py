@@ -1,5 +1,4 @@
-"""The rows that `spark-lake verify` compares: those of a committed table of the lake, read without
-a lock, with columns made comparable to the source's, and collected by their groups.
+"""The rows that `spark-lake verify` compares: those of a committed table, read without a lock.
 
 The lake's columns may be wider than the source's, or text on request. Groups are in files on this
 machine, a few of them in memory at a time.
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.settings import TargetSettings
 
-# The number of first digits of a group's slice, by which files are divided; this many files are
-# open at a time.
+# Groups beyond memory are in so many files by their slice, all open at a time.
 FILES = 64
 # Fewer rows are kept in memory.
 IN_MEMORY_BYTES = 64 << 20
@@ -66,11 +64,7 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """These columns of the table's rows, and `rules.ROW_ID`, which increases in the order of
-        receipt.
-
-        StorageError: a file can't be read.
-        """
+        """Rows with these columns and `rules.ROW_ID`, in order of receipt; or StorageError."""
         own, reader = self.columns, ArrowRows(storage)
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         for each in self.files:
@@ -157,9 +151,7 @@ def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]
 
 
 def _common(source: LakeType, lake: LakeType) -> LakeType:
-    """A type that holds the values of both; if one is text, the other type, since texts may differ
-    in form only.
-    """
+    """A type for the values of both; beside text the other type, as texts differ in form."""
     if source == lake:
         return source
     if STRING in (source, lake):
@@ -174,9 +166,7 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
 
 
 def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
-    """Texts parsed as the type; NULL if that fails, which then differs from the other side's
-    value.
-    """
+    """Texts parsed as the type; a failure gives NULL, which differs from the other side."""
     try:
         return _parsed(texts, kind)
     except (pa.ArrowException, ValueError, TypeError):
@@ -206,9 +196,7 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
 
 
 class GroupedRows:
-    """Tables of rows with a column `slice`: rows of the same group are in the same one.
-
-    Closed at the end of a `with`.
+    """Tables of rows, those of a group (by the column `slice`) in the same one; for a `with`.
 
     Functions transform each table, one after the other. Without a first function, rows are not
     collected.

@@ -1,5 +1,4 @@
-"""Comparison of two sets of rows: first checksum sums per slice, then the rows of differing slices
-by key.
+"""Two sets of rows compared: by checksum sums of slices, then by key where these differ.
 
 Both sides become rows of the same few columns, the source's counting up and the lake's counting
 down, so that one aggregation finds what does not balance. Neither side is held in memory; what has
@@ -40,8 +39,7 @@ SHOWN_CHARACTERS = 500
 FIRM = "firm"
 _HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
-# Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums,
-# which add up to 0.
+# The source's firm and other rows, the lake's, and halves of checksums, which add up to 0.
 _SUMMED = (FIRM, "loose", "lake", "high", "low")
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[pa.Table, Mapping[str, int]], None]
@@ -55,11 +53,9 @@ class Found:
 
     Attributes:
         counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (sent by the next
-            run), and
-            `older_versions` (of a table without a key).
+            run), and `older_versions` (of a table without a key).
         keys: The first keys by `KINDS`: values of the key's column, lists of values if it has
-            several, or texts of
-            whole rows if there is no key.
+            several, or texts of whole rows if there is no key.
     """
 
     counts: Mapping[str, int]
@@ -68,9 +64,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides are compared.
-
-    If the lake keeps older versions, only the last received row of a key counts.
+    """How two sides are compared; of older versions, only a key's last received row counts.
 
     A *group* is a key, as the text of a JSON array, or a row's whole content, as a hash. `scratch`
     is a local folder.
@@ -111,17 +105,12 @@ class Comparison:
         """The source's rows as they are compared."""
         count = rows.num_rows
         firm = pc.fill_null(firm, False).cast(pa.int64())
-        numbers = {
-            FIRM: firm,
-            "loose": pc.subtract(1, firm),
-            "lake": pa.repeat(pa.scalar(0), count),
-        }
+        none = pa.repeat(pa.scalar(0), count)
+        numbers = {FIRM: firm, "loose": pc.subtract(1, firm), "lake": none}
         return self._compared([each.of_source(rows) for each in self.columns], numbers, 1, {})
 
     def of_lake(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's rows as they are compared: the columns, `ROW_ID` and, if the table has it,
-        `DELETED_AT`.
-        """
+        """The table's rows as they are compared; they have `ROW_ID`, and may have `DELETED_AT`."""
         none, one = (pa.repeat(pa.scalar(each), rows.num_rows) for each in (0, 1))
         numbers = {FIRM: none, "loose": none, "lake": one}
         return self._compared(
@@ -136,9 +125,7 @@ class Comparison:
         return {"marked": pc.is_valid(marks), "row_id": rows.column(ROW_ID)}
 
     def current(self, lake: Iterator[pa.RecordBatch]) -> GroupedRows:
-        """The lake's current rows, given by `of_lake` or with the columns `group` and those of
-        `state`.
-        """
+        """The lake's current rows, from `of_lake`, or with `group` and the columns of `state`."""
         return GroupedRows(
             lake, self.scratch, _last if self.keeps_versions and self.keys else None, _unmarked
         )
@@ -146,10 +133,8 @@ class Comparison:
     def groups_of(self, values: Sequence[pa.Array]) -> pa.Array:
         """The groups of rows with these values of the compared columns."""
         if not self.keys:
-            return pa.array(
-                [blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)],
-                pa.string(),
-            )
+            hashes = [blake2b(text, digest_size=16).hexdigest() for text in self._texts(values)]
+            return pa.array(hashes, pa.string())
         by_name = {each.name: array for each, array in zip(self.columns, values, strict=True)}
         texts: list[Any] = [json_values(by_name[name]) for name in self.keys]
         between = [each for text in texts for each in (",", text)][1:]
@@ -266,9 +251,7 @@ def slices_of(groups: pa.Array) -> pa.Array:
 
 
 def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
-    """A group is a key; if it has only loose rows, or does not balance with a loose one, it is left
-    to the next run.
-    """
+    """A group is a key; one with only loose rows, or uneven with one, waits for the next run."""
     none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
     has_loose = pc.greater(loose, 0)
     is_counted = pc.or_(even, pc.invert(has_loose))
@@ -316,11 +299,8 @@ class _Sums:
 def _sums_by_slice(source: Iterable[pa.RecordBatch], lake: Iterable[pa.Table]) -> dict[int, _Sums]:
     found: dict[int, _Sums] = {}
     for rows in _both(source, lake):
-        grouped = (
-            pa.Table.from_batches([rows])
-            .group_by("slice")
-            .aggregate([(name, "sum") for name in _SUMMED])
-        )
+        table = pa.Table.from_batches([rows])
+        grouped = table.group_by("slice").aggregate([(name, "sum") for name in _SUMMED])
         for each in grouped.to_pylist():
             sums = found.setdefault(each["slice"], _Sums())
             sums.rows += each["firm_sum"] + each["loose_sum"]

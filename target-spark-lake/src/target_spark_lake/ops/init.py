@@ -1,6 +1,4 @@
-"""`spark-lake init`: asks on a terminal for what its flags leave open, writes what a new pipeline
-needs, and shows how to run it.
-"""
+"""`spark-lake init`: asks for what its flags leave open, and writes a new pipeline's files."""
 
 from __future__ import annotations
 
@@ -46,10 +44,7 @@ NEEDED = ("jdbc_url", "bucket", "pipeline")
 
 @dataclass(frozen=True)
 class InitReport:
-    """What was written, and how to run it.
-
-    Every command is for a shell in `directory`, where the files are.
-    """
+    """What was written, and how to run it; commands are for a shell in `directory`."""
 
     pipeline: str
     directory: str
@@ -72,10 +67,7 @@ def init(
     config: str = "target.json",
     force: bool = False,
 ) -> InitReport:
-    """Write the tap's and the target's config and the entry in `meltano.yml`; nothing is written if
-    anything is wrong.
-
-    With `force`, overwrite existing files and this pipeline's existing entry.
+    """Write both configs and the entry in `meltano.yml`, with `force` over existing ones.
 
     Raises:
         ConfigurationError: a value is bad, or something exists already.
@@ -125,19 +117,12 @@ def init(
 
 def _run_command(tap_config: str, config: str, *, program: str = PROGRAM) -> str:
     flags = [("--tap-config", tap_config, "tap.json"), ("--config", config, DEFAULT_CONFIG)]
-    return " ".join(
-        [
-            f"{program} run",
-            *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual),
-        ]
-    )
+    named = [f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual]
+    return " ".join([f"{program} run", *named])
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`.
-
-    cron starts in another folder with hardly any variables set; a run reads `.env`.
-    """
+    """The line for `crontab -e`; cron sets hardly any variables, but a run reads `.env`."""
     run = _run_command(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
     line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"
     # cron takes a percent sign as the end of the line.
@@ -145,9 +130,7 @@ def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *,
 
 
 def _executable(program: str, directory: Path) -> str:
-    """How the shared `meltano.yml` names a program: relative to the project's folder if it is below
-    that.
-    """
+    """How `meltano.yml` names a program: relative to the project's folder if it is below."""
     path, root = Path(installed(program) or program), directory.absolute()
     return f"./{path.relative_to(root).as_posix()}" if path.is_relative_to(root) else program
 
@@ -293,12 +276,8 @@ def _checked(
         later = f"set {' and '.join(lacking)}, then run `{PROGRAM} check`"
         return None, [f"the connection was not tried: {later}"]
     words = ["check", "--json", "--tap-config", files["tap_config"], "--config", files["config"]]
-    command = [
-        sys.executable,
-        "-c",
-        "from target_spark_lake.ops.spark_lake import main; main()",
-        *words,
-    ]
+    program = "from target_spark_lake.ops.spark_lake import main; main()"
+    command = [sys.executable, "-c", program, *words]
     # From the folder in which it will run, because a file named by the URL may be relative to that.
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     try:

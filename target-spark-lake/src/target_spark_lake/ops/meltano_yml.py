@@ -1,6 +1,4 @@
-"""Adds a pipeline's entry to a project's `meltano.yml`, and keeps everything else in it, including
-comments.
-"""
+"""Adds a pipeline's entry to a project's `meltano.yml`; all else stays, comments too."""
 
 from __future__ import annotations
 
@@ -62,17 +60,13 @@ send_anonymous_usage_stats: false
 environments:
 - name: dev
 """
-# `${NAME}` is a variable for Meltano as for the configs; `$${NAME}` (plain text there) and `$NAME`
-# must not become one.
+# Meltano reads `${NAME}` as the configs do; `$${NAME}` and `$NAME` must stay plain text.
 _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 
 @dataclass(frozen=True)
 class MeltanoEntry:
-    """A pipeline's entry in `meltano.yml`.
-
-    `executables` maps the programs' names to their commands.
-    """
+    """A pipeline's entry in `meltano.yml`; `executables` are commands by program."""
 
     pipeline: str
     tap_config: Mapping[str, Any]
@@ -88,12 +82,7 @@ class MeltanoEntry:
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The file's content with this entry added, and notes for the user.
-
-        `text` is None if there is no file yet.
-
-        With `replace`, an existing entry of this pipeline is replaced; errors name the file by its
-        `origin`.
+        """The text of `origin`, None if it is new, with this entry, and notes for the user.
 
         Raises:
             ConfigurationError: the file is not a Meltano project, or has such an entry.
@@ -132,12 +121,8 @@ class MeltanoEntry:
             if _position(lists[name], program) is None:
                 _put(lists[name], self._program(program))
             config = self.tap_config if program == TAP else self.target_config
-            _put(
-                lists[name],
-                CommentedMap(
-                    name=self._name_in(name), inherit_from=program, config=_escaped(config)
-                ),
-            )
+            at, escaped = self._name_in(name), _escaped(config)
+            _put(lists[name], CommentedMap(name=at, inherit_from=program, config=escaped))
         task = f"{self._name_in('extractors')} {self._name_in('loaders')}"
         _put(lists["jobs"], CommentedMap(name=self.name, tasks=CommentedSeq([task])))
         if self.cron:
@@ -152,9 +137,7 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _owner(self, loaders: CommentedSeq) -> str | None:
-        """The pipeline of the loader with this one's name; None if there is no such loader, or it
-        doesn't say.
-        """
+        """The pipeline of the loader with this one's name; None if that does not say."""
         at = _position(loaders, self._name_in("loaders"))
         found = None if at is None else loaders[at].get("config", {}).get("pipeline")
         return None if found is None else str(found)
@@ -257,9 +240,7 @@ def _position(entries: CommentedSeq, name: str) -> int | None:
 
 
 def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
-    """Replace the entry of this name, or append it; a comment after it belongs to what follows, and
-    stays there.
-    """
+    """Replace or append the entry of this name; a comment after it stays where it is."""
     position = _position(entries, entry["name"])
     if position is None:
         tail = _cut_tail(entries)
@@ -271,9 +252,7 @@ def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
 
 
 def _cut_tail(node: Any) -> str | None:
-    """Remove and return the blank lines and comments after a node's last line, but not a comment on
-    that line.
-    """
+    """Cut and return the blanks and comments after a node's last line, not those on it."""
     holder, key, slot = _last_leaf(node)
     comments = None if holder is None else holder.ca.items.get(key)
     token = comments[slot] if comments and len(comments) > slot else None
@@ -294,9 +273,7 @@ def _hang_tail(node: Any, tail: str | None) -> None:
 
 
 def _last_leaf(node: Any) -> tuple[Any, Any, int]:
-    """The map or list with a node's last line, the key or index there, and ruamel's slot for the
-    comment after it.
-    """
+    """The holder of a node's last line, its key or index, and ruamel's slot for the comment."""
     holder, index, slot = None, None, 0
     while (
         isinstance(node, CommentedMap | CommentedSeq)
@@ -325,8 +302,6 @@ def _escaped(value: Any) -> Any:
 
 def _under_project(folder: str) -> str:
     absolute = Path(folder).expanduser()
-    return (
-        str(absolute)
-        if absolute.is_absolute()
-        else f"$MELTANO_PROJECT_ROOT/{folder.removeprefix('./')}"
-    )
+    if absolute.is_absolute():
+        return str(absolute)
+    return f"$MELTANO_PROJECT_ROOT/{folder.removeprefix('./')}"

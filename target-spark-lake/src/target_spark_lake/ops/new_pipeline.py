@@ -1,11 +1,7 @@
-"""A pipeline to be set up: the user's choices, the two configs made from them, and their
-validation.
-"""
+"""A pipeline to be set up: the user's choices, checked, and the two configs made of them."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import os
 import re
@@ -20,6 +16,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.state.run_log import BATCHES
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops.command import tap_module
 
 JSON = dict[str, Any]
 
@@ -36,7 +33,15 @@ _CRON_FIELD = re.compile(
     r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE
 )
 _CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
-CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually", "@midnight")
+CRON_NAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@midnight": "0 0 * * *",
+}
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,7 @@ class NewPipeline:
 
     @property
     def tap_file(self) -> JSON:
-        """The tap's config for a pipe, where the bucket and its storage options are those of
-        `--state-from`.
-        """
+        """The tap's config for a pipe: bucket and storage options come from `--state-from`."""
         config = {
             name: value for name, value in self.tap_config.items() if name != "storage_options"
         }
@@ -114,9 +117,7 @@ class NewPipeline:
         return _given(endpoint_url=self.endpoint_url) | given
 
     def in_folder(self, directory: Path) -> NewPipeline:
-        """The same with an absolute path for a local bucket; relative ones are relative to this
-        folder.
-        """
+        """The same with an absolute path for a local bucket, relative to this folder."""
         if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self
         return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))
@@ -139,30 +140,22 @@ class NewPipeline:
             )
 
     def problems(self) -> list[str]:
-        """Problems of the values, by the settings of the two programs as far as they are
-        installed.
-        """
+        """Problems of the values, by the settings of both programs if installed."""
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
             settings = TargetSettings.from_config(_with_placeholders(self.target_config))
             Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
             problems.append(f"target: {error.message.removeprefix('config: ')}")
-        # The programs don't know each other's code: the tap is only consulted if it happens to be
-        # installed.
-        if importlib.util.find_spec("tap_spark_jdbc") is not None:
+        if (tap := tap_module("config.settings")) is not None:
             try:
-                importlib.import_module("tap_spark_jdbc.config.settings").TapSettings.from_config(
-                    _with_placeholders(self.tap_config)
-                )
+                tap.TapSettings.from_config(_with_placeholders(self.tap_config))
             except ConfigurationError as error:
                 problems.append(f"tap: {error.message}")
         return problems
 
     def _written_badly(self) -> list[str]:
-        """Values that would break a file or a line that they are written to, and secrets in plain
-        text.
-        """
+        """Values that would break a file or a line, and secrets in plain text."""
         problems = []
         for name, value in vars(self).items():
             for text in value if isinstance(value, tuple) else (value,):
@@ -217,9 +210,7 @@ def _with_placeholders(value: Any) -> Any:
 
 
 def _with_variables(text: str) -> str:
-    """The text with a variable in place of each file reference, since the file need not exist
-    yet.
-    """
+    """The text with a variable for each file reference, whose file need not exist yet."""
     return _FILE_REFERENCE.sub(
         lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text
     )

@@ -1,6 +1,4 @@
-"""Status of the pipelines of a bucket: the last successful sync of each, its age, and its
-problems.
-"""
+"""Status of a bucket's pipelines: the last successful sync of each, its age, its problems."""
 
 from __future__ import annotations
 
@@ -41,17 +39,14 @@ class PipelineStatus:
     """One pipeline at a glance.
 
     Attributes:
-        last_success: When its last successful sync ended, as text; None if there was none.
-            `spark-lake` commands don't
-            count.
+        last_success: When its last successful sync ended, as text; `spark-lake`'s don't count.
         age_seconds: How long ago that was.
         outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a
             command, is not yet
             published; `running` while the first sync runs; None if none ever started.
         running: Whether a living process holds the pipeline.
-        streams: For each stream the rows of the last successful sync, the bookmark and its age, how
-            long no new rows
-            have come, and the number of small files of each table folder with many.
+        streams: By stream: rows of the last success, the bookmark and its age, how long no new rows
+            have come, and the small files of each folder with many.
     """
 
     pipeline: str
@@ -63,8 +58,7 @@ class PipelineStatus:
 
 
 def age_limits(words: Sequence[str]) -> dict[str, float]:
-    """Maximum ages of a last success in seconds, by pattern of names, from `PATTERN=26h`; `6h` is
-    for all others.
+    """Ages of a last success in seconds, by pattern: `PATTERN=26h`; `6h` is for all others.
 
     Raises:
         ConfigurationError: a word is not an age.
@@ -90,8 +84,7 @@ def status(
     *,
     file_bytes: int = 128 << 20,
 ) -> tuple[list[PipelineStatus], list[str]]:
-    """Status of all pipelines of a bucket, or of `only` one, with a line for each that is too old
-    or failed.
+    """Status of all pipelines, or of `only` one, with a line for each problem.
 
     Raises:
         StorageError: the bucket can't be read.
@@ -160,9 +153,7 @@ def _look(
 def _small_files(
     storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int
 ) -> dict[str, dict[str, int]]:
-    """Number of small files of each folder with many, by stream; counted here if no run has counted
-    them yet.
-    """
+    """Number of small files by stream and folder, of those with many; counted if unknown."""
     found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
         count = record.small_files
@@ -177,9 +168,7 @@ def _small_files(
 def _last_sync(
     storage: Storage, layout: Layout, lock: LockEntry | None
 ) -> tuple[RunEntry | None, RunEntry | None]:
-    """The last run of the target that ended, and the last successful one; commands of `spark-lake`
-    bring no rows.
-    """
+    """The target's last run that ended, and its last success; commands bring no rows."""
     last = None
     for entry in entries(storage, layout):
         if entry.body.get("command") is None and outcome_of(entry, lock) != RUNNING:
@@ -190,9 +179,7 @@ def _last_sync(
 
 
 def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
-    """Outcome of the last run that ended, including one that died before its commit and is not yet
-    undone.
-    """
+    """Outcome of the last run that ended, also by dying before its commit."""
     if lock is not None and not lock.released and lock.command is None:
         if (last is None or last.run_id < lock.run_id) and not lock.is_held():
             return FAILED

@@ -1,6 +1,4 @@
-"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and requested again
-if bad.
-"""
+"""Questions of `spark-lake init`: each answer is checked at once, and asked again if bad."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
 
 
 def _connected(known: JSON) -> list[SourceTable]:
-    """The tables of the database; empty if it can't be reached and the user continues all the
-    same.
-    """
+    """The tables of the database; empty if the user continues without a connection."""
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
         return []
@@ -210,9 +206,7 @@ def _load_method(text: str) -> str:
 
 
 def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The tables chosen by numbers, ranges, names and patterns, in order; without words, all of
-    them.
-    """
+    """The tables chosen by numbers, ranges, names and patterns; all of them without words."""
     words = text.replace(",", " ").split()
     chosen: set[SourceTable] = set() if words else set(tables)
     for word in words:

@@ -57,10 +57,7 @@ class UnrepairableError(ConfigurationError):
 
 @dataclass
 class Repair:
-    """The repair of a pipeline's tables, in an open run.
-
-    `left` has streams that can't be repaired, and why.
-    """
+    """The repair of tables in an open run; `left`: streams that can't be repaired, and why."""
 
     run: PipelineRun
     settings: TargetSettings
@@ -96,8 +93,7 @@ class Repair:
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
         current = self.run.current_record(load.schema.stream, load.table)
         assert current is not None
-        # The index may describe other files than the current ones: some may have been changed by
-        # hand.
+        # The index may be of other files: some may have been changed by hand.
         self.run.storage.delete(self.run.layout.table_index(load.table))
         for change in table_changes(writer, load):
             yield _with_same_settings(change, current) if change.table == load.table else change
@@ -107,10 +103,8 @@ def _with_same_settings(change: TableChange, current: TableRecord) -> TableChang
     """The change of a table, with the record's load settings as before."""
     if change.record is None:
         return change
-    settings = {
-        name: getattr(current, name)
-        for name in ("load_method", "key_properties", "cursor", "foreign")
-    }
+    kept = ("load_method", "key_properties", "cursor", "foreign")
+    settings = {name: getattr(current, name) for name in kept}
     return replace(change, record=replace(change.record, **settings))
 
 
@@ -216,10 +210,8 @@ class StreamRepair:
 
         left = dict(zip(*(wanted.column(name).to_pylist() for name in ("group", by)), strict=True))
         for rows in self.rows.read(self.part, found):
-            of_rows, own = (
-                rows.column(rows.num_columns - 1),
-                rows.select(range(rows.num_columns - 1)),
-            )
+            of_rows = rows.column(rows.num_columns - 1)
+            own = rows.select(range(rows.num_columns - 1))
             if self.table.keeps_versions:
                 # Of identical rows, only as many as are missing.
                 own = own.filter(

@@ -77,9 +77,9 @@ class StreamView:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """A pipeline as shown on the page: newest runs and largest streams first.
+    """A pipeline on the page, newest runs and largest streams first.
 
-    As in `spark-lake status`, the last run and the last success are syncs: commands bring no rows.
+    Its last run and last success are syncs, as in `spark-lake status`.
     """
 
     name: str
@@ -121,18 +121,12 @@ def report_page(bucket: str, histories: Sequence[PipelineHistory], now: datetime
     }
     charted = _charted(histories)
     views = [_pipeline(history, now, charted) for history in histories]
-    return (
-        environment.get_template("report.html.jinja").render(
-            bucket=bucket, pipelines=views, now=now
-        )
-        + "\n"
-    )
+    template = environment.get_template("report.html.jinja")
+    return template.render(bucket=bucket, pipelines=views, now=now) + "\n"
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """A text from the lake for the page: without secrets or invisible characters, and of limited
-    length.
-    """
+    """A text for the page: short, and without secrets or invisible characters."""
     text = _UNSEEN.sub("\ufffd", redact(str(value)))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -177,7 +171,7 @@ def _pipeline(
         lag=max((stream.lag for stream in streams if stream.lag is not None), default=None),
         spans=spans,
         labels=tuple(_label(spans, each) for each in range(spans.count)) if spans else (),
-        charts=_drawn([_outcomes(), _duration(), *_amounts(runs)], runs, spans),
+        charts=_drawn(_measures(runs), runs, spans),
         streams=tuple(sorted(streams, key=lambda view: -view.total.records)),
     )
 
@@ -206,22 +200,13 @@ def _went_well(run: PastRun) -> bool:
     return run.outcome in (SUCCEEDED, RUNNING)
 
 
-def _outcomes() -> Measure:
+def _measures(runs: Sequence[PastRun]) -> list[Measure]:
+    """What is shown of each run; rejects and deletes if there are any."""
     good, bad = (lambda run: float(_went_well(run))), (lambda run: float(not _went_well(run)))
-    return Measure("Runs", _counted("run"), {"succeeded": good, "failed": bad})
-
-
-def _duration() -> Measure:
-    return Measure(
-        "Duration", span_text, {"": lambda run: None if run.command else run.seconds}, max
-    )
-
-
-def _amounts(runs: Sequence[PastRun]) -> list[Measure]:
-    """Measures of rows and bytes of each run, and of rejected records and deleted rows if there are
-    any.
-    """
+    seconds = {"": lambda run: None if run.command else run.seconds}
     measures = [
+        Measure("Runs", _counted("run"), {"succeeded": good, "failed": bad}),
+        Measure("Duration", span_text, seconds, max),
         Measure("Rows", _counted("row"), {"": lambda run: float(run.total.records)}),
         Measure("Bytes", size_text, {"": lambda run: float(run.total.bytes)}),
     ]

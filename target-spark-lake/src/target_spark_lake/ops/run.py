@@ -1,10 +1,7 @@
-"""`spark-lake run`: the pipe as one command, and runs in a row by one process (`--every 5m`): a
-round is a run, by programs of its own.
+"""`spark-lake run`: the pipe as one command, or again and again in rounds (`--every 5m`).
 
-In rounds, this process, which loads neither pipeline nor Spark, and the tap's JVM, whose start
-costs most of a run that brings nothing, stay from one round to the next. The JVM is ended after a
-round that failed, and once it has served many rounds or has grown (`JvmKeeper`); the next round
-then starts another one. Everything else ends with its round.
+Two processes outlive a round: this one, which loads neither pipeline nor Spark, and the tap's JVM,
+whose start costs most of a run that brings nothing (`JvmKeeper` renews it).
 """
 
 from __future__ import annotations
@@ -41,21 +38,13 @@ from target_spark_lake.ops.command import (
     usual_tap_config_option,
 )
 from target_spark_lake.ops.meltano_yml import TAP, TARGET
+from target_spark_lake.ops.new_pipeline import CRON_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # How long this process sleeps at a time, because the machine's clock may be set meanwhile.
 NAP_SECONDS = 30.0
-_NAMES = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 
 
 @dataclass(frozen=True)
@@ -69,9 +58,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When rounds begin: at an interval in seconds, or at cron's times by this machine's clock and
-    zone.
-    """
+    """When rounds begin: at an interval in seconds, or at cron's times on this machine."""
 
     every: float | None = None
     cron: str = ""
@@ -92,7 +79,7 @@ class Schedule:
             return cls(seconds)
         from cronsim import CronSimError
 
-        schedule = cls(cron=_NAMES.get(cron or "", cron or ""))
+        schedule = cls(cron=CRON_NAMES.get(cron or "", cron or ""))
         try:
             schedule.next(time.time())
         except CronSimError as error:
@@ -112,9 +99,7 @@ class Schedule:
         return now if self.every is not None else self.next(now)
 
     def next(self, began: float) -> float:
-        """When the round after one that began at this moment begins; that may be in the past by
-        then.
-        """
+        """When the round after one begun then begins; that may be past by now."""
         if self.every is not None:
             return began + self.every
         from cronsim import CronSim
@@ -155,7 +140,7 @@ class Round:
 
 
 def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
-    """Run again and again until a signal comes; returns the exit code of the round that it stopped.
+    """Run until a signal comes; returns the exit code of the round that it stopped.
 
     A round that fails is reported, and does not end the others.
     """
@@ -168,17 +153,13 @@ def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
         if ended.was_stopped:
             return ended.code
         keeper.after_run(failed=ended.code != 0)
-        # A round that took longer than the time between two is followed at once: missed ones are
-        # not made up for.
+        # After a round longer than its interval, the next begins at once; none is made up for.
         begins = max(schedule.next(began), time.time())
-        took, following = (
-            span_text(time.time() - began),
-            datetime.fromtimestamp(begins).strftime("%H:%M:%S"),
-        )
+        took, following = span_text(time.time() - began), datetime.fromtimestamp(begins)
         what = ended.summary or (f"failed with exit code {ended.code}" if ended.code else "done")
         if ended.summary and ended.code:
             what += f"; exit code {ended.code}"
-        _say(f"round {number}: {what}; took {took}, the next at {following}")
+        _say(f"round {number}: {what}; took {took}, the next at {following:%H:%M:%S}")
 
 
 def _round(keeper: JvmKeeper, run: Callable[[Round], Ended]) -> Ended:
@@ -285,8 +266,7 @@ def run_command(
         target = [_path(TARGET), "--config", of_target, *accepted, *level]
         return _piped(tap, target, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"}, in_round)
 
-    # By a file in it the tap hands its error over to the target, which records it; rounds share a
-    # JVM's environment.
+    # The tap leaves its error in a file there for the target; rounds share a JVM's environment.
     with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
         return run_rounds(Schedule.of(every, at), pipe) if in_rounds else pipe(None).code
 

@@ -1,6 +1,4 @@
-"""History of pipelines as plain values: what each run did, what is in the tables now, and charts of
-the runs, grouped into equal spans of time; no drawing.
-"""
+"""History of pipelines as plain values: runs, tables, and charts over spans of time."""
 
 from __future__ import annotations
 
@@ -32,16 +30,9 @@ LOG_FROM = 20
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
 _LENGTHS = (
-    _MINUTE,
-    5 * _MINUTE,
-    15 * _MINUTE,
-    _HOUR,
-    3 * _HOUR,
-    6 * _HOUR,
-    12 * _HOUR,
-    _DAY,
-    2 * _DAY,
-    7 * _DAY,
+    *(count * _MINUTE for count in (1, 5, 15)),
+    *(count * _HOUR for count in (1, 3, 6, 12)),
+    *(count * _DAY for count in (1, 2, 7)),
 )
 _NAMES = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day", 7 * _DAY: "week"}
 
@@ -70,8 +61,7 @@ class PastRun:
         run_id: Sorts by time.
         started_at: UTC.
         finished_at: UTC; None while it runs, or if its end was not recorded.
-        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`,
-            or `unreadable`.
+        outcome: `succeeded`, `committed`, `failed`, `rolled_back`, `running`, or `unreadable`.
         streams: What a published run did, by stream.
         error: Why it failed or is not published, in one line without secrets.
         command: The `spark-lake` command that it was; None for a sync.
@@ -155,10 +145,7 @@ def read_history(
 def stored_rows(
     storage: Storage, layout: Layout, tables: Mapping[str, TableRecord]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The number of rows in each table, by stream, and why some could not be counted, by folder.
-
-    The number is known from a table's index, or else from the footers of its files.
-    """
+    """Rows of each table by stream, from its index or its files, and failures by folder."""
     # Only here: not every report has tables, and these load Arrow.
     from target_spark_lake.ops.compared_rows import table_files
     from target_spark_lake.table.table_index import current_index, read_index
@@ -218,9 +205,7 @@ class Spans:
 
     @staticmethod
     def over(first: datetime, last: datetime) -> Spans:
-        """Few enough spans for a phone, aligned to round moments, with the last moment in the last
-        one.
-        """
+        """Few enough spans for a phone, at round moments; the last has the last moment."""
         wanted = (last - first).total_seconds() / (SPANS_AT_MOST - 1)
         longest = _LENGTHS[-1]
         seconds = next(
@@ -282,9 +267,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a chart shows: for each kind of bar a run's contribution, combined by `max` if they
-    don't add up.
-    """
+    """What a chart shows: a run's part in each kind of bar, added up, or by `max`."""
 
     title: str
     text: Callable[[float], str]
@@ -313,8 +296,7 @@ def draw(
         for number in range(spans.count)
     ]
     top = max(heights)
-    # Otherwise one great value, such as that of a first load, would leave nothing visible of the
-    # others.
+    # Otherwise one great value, as of a first load, would hide all others.
     positive = sorted(height for height in heights if height > 0)
     is_log = (
         len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]

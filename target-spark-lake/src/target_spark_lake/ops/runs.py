@@ -1,10 +1,7 @@
-"""The commands of `spark-lake` about runs: `runs` shows them, `recover` and `unlock` end dead ones,
-and `log drop` removes what LOG_BASED runs keep in the database.
-"""
+"""Commands about runs: `runs` lists, `recover` and `unlock` end, `log drop` clears the database."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,10 +27,9 @@ from target_spark_lake.ops.command import (
     subcommand,
     table_of,
     tap_config_option,
+    tap_module,
 )
 
-# By name only: neither package imports the other.
-SOURCE_MODULE = "tap_spark_jdbc.source_check"
 LOG_BASED = "LOG_BASED"
 
 
@@ -62,11 +58,8 @@ def _table(reports: list[JSON], location: str) -> Any:
         for run in reports
     ]
     errors = [f"{run['run_id']}: {run['error']}" for run in reports if run["error"]]
-    return table_of(
-        rows,
-        ("run", "kind", "started", "took", "outcome", "streams"),
-        [*errors, f"Runs of {location}."],
-    )
+    columns = ("run", "kind", "started", "took", "outcome", "streams")
+    return table_of(rows, columns, [*errors, f"Runs of {location}."])
 
 
 def _took(run: JSON) -> str | None:
@@ -190,16 +183,13 @@ def log_drop_command(chosen: Chosen, tap_config: Sequence[str]) -> None:
 
 
 def _removal() -> Any:
-    try:
-        return importlib.import_module(SOURCE_MODULE).drop_log
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
-            raise
+    if (tap := tap_module("source_check")) is None:
         raise ConfigurationError(
             LakeCode.PROGRAM_MISSING,
             "slot and publication are removed by tap-spark-jdbc, which is not installed for "
             f"{sys.executable}: install it beside the target",
-        ) from error
+        )
+    return tap.drop_log
 
 
 def _is_of_log(bookmark: object) -> bool:

@@ -1,6 +1,4 @@
-"""The tap's discovery of a database: its tables, their rows, and columns that could be a
-replication key.
-"""
+"""The tap's discovery: a database's tables, their rows, and possible replication keys."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
-from pathlib import Path
 from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -38,8 +35,7 @@ _NOW = re.compile(
     r"|getdate|getutcdate|clock_timestamp"
 )
 _ON_UPDATE = re.compile(r"(?i)on update")
-# Names of columns: the time of the last change, of the insert, or of some other event; a price or
-# an amount; a yes or no.
+# Names of columns: time of the last change, the insert, another event; an amount; yes or no.
 _CHANGED = re.compile(r"(?i)updat|modif|chang|last_?mod|mtime|touched|synced|edited")
 _CREATED = re.compile(r"(?i)creat|insert|added|ctime|registered|ingest|recorded|logged")
 _EVENT = re.compile(
@@ -72,8 +68,7 @@ class SourceTable:
         name: As the database spells it.
         rows: From the database's statistics; None if it has none.
         has_key: Whether it has a primary key.
-        key_types: Columns that could be the replication key, indexed ones first, with their types
-            in a spec.
+        key_types: Possible replication keys, indexed ones first, with their types in a spec.
         defaults: SQL that fills such a column when a row is inserted or changed.
         is_whole: Whether each run reads all of it, by the config.
     """
@@ -117,17 +112,13 @@ class SourceTable:
 
     @property
     def likely_key(self) -> str | None:
-        """The column that is most likely the time of a row's last change; None if none looks like
-        one.
-        """
+        """The likeliest time of a row's last change; None if no column looks like one."""
         times = [name for name, kind in self.key_types.items() if kind in _TIMES]
         likely = min(times, key=self._rank, default=None)
         return None if likely is None or self._rank(likely) == _SOME_EVENT else likely
 
     def missed_by(self, key: str) -> str | None:
-        """What runs by this key don't see, for users; None if it looks like the time of the last
-        change.
-        """
+        """What runs by this key don't see, for users; None if it marks the last change."""
         rank = self._rank(key)
         if rank <= _BY_NAME:
             return None
@@ -153,12 +144,8 @@ class SourceTable:
         return f"{table}:{_quoted(key)}:{self.key_types[key]}!{load_method}"
 
 
-def source_tables(
-    tap: str, config: JSON, environment: Mapping[str, str], folder: Path | None = None
-) -> list[SourceTable]:
-    """The tables found by a tap with this config.
-
-    `environment` has the variables that the config refers to.
+def source_tables(tap: str, config: JSON, environment: Mapping[str, str]) -> list[SourceTable]:
+    """The tables found by a tap; the config refers to variables of this `environment`.
 
     Raises:
         SourceError: there are none, or the tap can't connect.
@@ -167,26 +154,17 @@ def source_tables(
         json.dump(config, file)
         file.flush()
         command = [tap, "--config", file.name, "--discover"]
-        done = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(f"{TAP}: ")]
         raise SourceError(
             LakeCode.TAP_REFUSED, said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip()
         )
-    return tables_of(json.loads(done.stdout)["streams"])
-
-
-def tables_of(streams: Sequence[Mapping[str, Any]]) -> list[SourceTable]:
-    """The tables of a catalog's streams; those of other SQL are left out."""
-    return [SourceTable.of(each) for each in streams]
+    return [SourceTable.of(each) for each in json.loads(done.stdout)["streams"]]
 
 
 def suggestions(tables: Sequence[SourceTable]) -> list[str]:
-    """A spec for each table that is read whole and has a likely key, with what runs by that key
-    miss.
-    """
+    """A spec for each table read whole that has a likely key, and what that key misses."""
     found = []
     for table in tables:
         if table.is_whole and (key := table.likely_key) is not None:

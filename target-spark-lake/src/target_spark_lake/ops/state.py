@@ -1,5 +1,4 @@
-"""`spark-lake state show | history | set | reset | restore`. A state set by hand is saved by a
-journalled run.
+"""`spark-lake state show | history | set | reset | restore`; a change is a journalled run.
 
 Each function that changes the state takes an open run and ends it in any case; see `change_state`
 for further exceptions.
@@ -49,9 +48,7 @@ A_RUN = "20251121T040000000000Z-0a1b2c3d"
 
 
 def is_bookmark(entry: Any) -> bool:
-    """Whether an entry holds one value of a replication key, as bookmarks of the tap and the SDK
-    do.
-    """
+    """Whether an entry holds one value of a replication key, as those of tap and SDK do."""
     if not isinstance(entry, dict) or "partitions" in entry:
         return False
     # Some taps have lists of keys and values.
@@ -67,8 +64,7 @@ def key_of_stream(
     replication_key: str | None,
     key_type: str | None,
 ) -> BookmarkKey:
-    """The stream's key: given by the user, or from its bookmark, an older one, or the table's
-    column.
+    """The stream's key: as given, or of its bookmark, an older one, or the table's column.
 
     Raises:
         ConfigurationError: none of these shows it.
@@ -128,26 +124,19 @@ def set_value(
     replication_key: str | None = None,
     key_type: str | None = None,
 ) -> bool:
-    """Set where a stream's next run starts, or raise ConfigurationError; returns False if that is
-    already the state.
-    """
+    """Set where a stream's next run starts; False if that is the state already."""
     return change_state(
         run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type)
     )
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Remove a stream's bookmark, or all; returns False if there are none.
-
-    ConfigurationError: the stream has none.
-    """
+    """Remove a stream's bookmark, or all; False or ConfigurationError if there are none."""
     return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Make the state that a run saved (or, `before`, found) the current one, or raise
-    ConfigurationError.
-    """
+    """Restore the state that a run saved or, `before`, found."""
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 
@@ -186,8 +175,7 @@ def _with_value(
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
     """A bookmark as a user would write it; which rows were sent at the value is no longer known."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
-    # Rows of transactions that were open are still to come, but they are not looked up if rows
-    # should be skipped.
+    # Open transactions' rows are still to come, unless they should be skipped.
     if "snapshot" in saved and saved.get(KEY) == key.name:
         before = _saved_value(saved, key)
         if before is not None and value <= before:

@@ -30,9 +30,9 @@ from target_spark_lake.ops.command import (
     subcommand,
     table_of,
 )
+from target_spark_lake.ops.meltano_yml import TAP
 from target_spark_lake.ops.pipeline_status import PipelineStatus, age_limits, status
 
-TAP = "tap-spark-jdbc"
 _STREAM = re.compile(
     r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED)(?: by (?P<range>.*))?"
 )
@@ -51,12 +51,9 @@ class ToRead:
 
     Attributes:
         rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
-        upper: The greatest value of the replication key; None if there is nothing to read, or no
-            key.
-        held_back: Bytes of write-ahead log that the server keeps for a stream; None for other
-            streams.
-        follows: Bytes of binary log after its bookmark, if the server keeps its log without regard
-            to readers.
+        upper: The greatest value of the replication key; None if there is none to read, or no key.
+        held_back: Bytes of write-ahead log that the server keeps for a stream; None for others.
+        follows: Bytes of binary log after its bookmark, if the server heeds no readers.
         lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 
@@ -74,13 +71,8 @@ def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dic
         SourceError: the tap is missing or failed; the text is the tap's own.
     """
     configs = [word for file in tap_configs for word in ("--config", file)]
-    command = [
-        str(Path(sys.executable).with_name(TAP)),
-        *configs,
-        "--state-from",
-        "/dev/stdin",
-        "--dry-run",
-    ]
+    program = str(Path(sys.executable).with_name(TAP))
+    command = [program, *configs, "--state-from", "/dev/stdin", "--dry-run"]
     try:
         # The config may contain secrets, so it is never written to a file.
         config = json.dumps(dict(target_config))
@@ -119,23 +111,19 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a
-    lost place.
-    """
+    """The status with the tap's report: rows or bytes to read or held back, or a lost place."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
         if each.held_back is not None:
             stream["log_bytes_held_back"] = each.held_back
-            continue
-        if each.follows is not None:
+        elif each.follows is not None:
             stream["log_bytes_to_read"] = each.follows
-            continue
-        if each.lost is not None:
+        elif each.lost is not None:
             stream["log_lost"] = each.lost
-            continue
-        stream["rows_to_read"] = each.rows
-        stream["lag_seconds"] = _seconds(stream.get("replication_key_value"), each)
+        else:
+            stream["rows_to_read"] = each.rows
+            stream["lag_seconds"] = _seconds(stream.get("replication_key_value"), each)
     return replace(status, streams=streams)
 
 
@@ -202,11 +190,8 @@ def _table(pipelines: list[JSON], location: str) -> Any:
     if any(lags):
         columns.append("behind the source")
         rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
-    return table_of(
-        rows,
-        columns,
-        [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {location}."],
-    )
+    lines = [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {location}."]
+    return table_of(rows, columns, lines)
 
 
 def _outcome_cells(pipeline: JSON) -> tuple[object, object]:

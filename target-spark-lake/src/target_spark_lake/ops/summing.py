@@ -1,5 +1,4 @@
-"""Sums of checksums by bucket, computed for the source by the database itself, so that agreeing
-buckets need not be read.
+"""Sums of checksums by bucket, made by the database itself: agreeing buckets are not read.
 
 A bucket agrees if both sides have the same number of rows with the same sums, with or without the
 rows that the lake need not have yet. Only the others are read and compared row by row, so if one
@@ -58,10 +57,7 @@ class _Sums:
 
 
 def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | None:
-    """Compare the sums of both sides.
-
-    None if there are none or they save nothing, so that all rows must be read.
-    """
+    """Compare the sums of both sides; None: there are none, or they save no reading."""
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
         logger.info(
@@ -173,9 +169,7 @@ def _hashed(rows: pa.RecordBatch, comparison: Comparison, summing: Summing) -> p
 def _judged(
     source: list[BucketSum], lake: dict[int, _Sums]
 ) -> tuple[int, int, tuple[int, ...], int]:
-    """The number of agreeing rows, the number of newer rows beside them, the buckets that don't
-    agree, and the number of all buckets.
-    """
+    """Numbers of agreeing and of newer rows, the uneven buckets, the number of buckets."""
     kept: dict[int, _Sums] = {}
     newer: dict[int, _Sums] = {}
     for each in source:

@@ -56,11 +56,8 @@ def compact_command(chosen: Chosen, stream: str | None) -> None:
     lake = Lake.of(chosen, has_run=True)
     run = lake.open_run("compact")
     tables = [asdict(each) for each in compact(run, lake.settings, stream)]
-    report = {
-        "pipeline": lake.layout.pipeline,
-        "run_id": run.run_id if tables else None,
-        "tables": tables,
-    }
+    run_id = run.run_id if tables else None
+    report = {"pipeline": lake.layout.pipeline, "run_id": run_id, "tables": tables}
     show(chosen, report, _compacted_table)
 
 
@@ -143,11 +140,9 @@ def _vacuum_report(pipeline: str, run_id: str | None, found: Vacuumed, *, dry_ru
         "files": sum(len(each.files) for each in every),
         "bytes": sum(each.bytes for each in every),
     }
-    return (
-        {**report, "paths": sorted(path for each in every for path in each.files)}
-        if dry_run
-        else report
-    )
+    if dry_run:
+        report["paths"] = sorted(path for each in every for path in each.files)
+    return report
 
 
 def _amounts(found: Unreferenced) -> JSON:

@@ -6,7 +6,6 @@ commit.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Mapping
 from contextlib import closing
@@ -30,6 +29,7 @@ from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
+from target_spark_lake.ops.command import tap_module
 from target_spark_lake.ops.compared_rows import LakeTable, committed_table, compared_columns
 from target_spark_lake.ops.comparison import Comparison, Found
 from target_spark_lake.ops.repair import Repair, repairable
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from singer_spark.compared_source import SourceRows
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
-# By name only: neither package imports the other (docs/decisions.md, 7).
-SOURCE_MODULE = "tap_spark_jdbc.source_view"
 logger = logging.getLogger("spark-lake")
 
 
@@ -56,10 +54,7 @@ class NotLoadedError(ConfigurationError):
 
 @dataclass(frozen=True)
 class StreamVerifier:
-    """Compares single streams at the pipeline's STATE; `scratch` is a local folder.
-
-    A `repair`, if given, receives the differences.
-    """
+    """Compares streams at the pipeline's STATE, in a local `scratch`; `repair` gets the rest."""
 
     storage: Storage
     layout: Layout
@@ -80,8 +75,7 @@ class StreamVerifier:
         return VerifyReport(tuple(reports), (*problems, *left))
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
-        # The lake is read first, because rows that a run brings in between are also above the
-        # bookmark at the source.
+        # First the lake: rows that a run brings meanwhile are above the bookmark at the source.
         table = committed_table(self.storage, self.layout, self.settings, stream)
         with source.opened(stream, self.state) as rows:
             if table is None or not table.columns.fields:
@@ -96,9 +90,7 @@ class StreamVerifier:
         return StreamReport(stream, found.counts, found.keys, *facts, repaired)
 
     def _compared(self, rows: SourceRows, table: LakeTable, comparison: Comparison) -> Found:
-        """Compare by sums made in the database, then by rows where they differ, or if there are no
-        sums.
-        """
+        """Compare by sums made in the database, then by rows where these differ or lack."""
         names = {*(each.name for each in comparison.columns), DELETED_AT}
         wanted = Struct(tuple(each for each in table.columns if each.name in names))
 
@@ -177,9 +169,7 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
 
 @dataclass(frozen=True)
 class TapSide:
-    """How the tap is run: its config, its catalog if any, and whether environment variables are
-    used.
-    """
+    """How the tap is run: config, catalog if any, and whether variables complete it."""
 
     config: Mapping[str, Any]
     catalog: Mapping[str, Any] | None = None
@@ -199,8 +189,7 @@ def verify(
     """Compare the streams of a tap, or one of them, with their tables.
 
     Raises:
-        ConfigurationError: there is no such stream, the tap is not installed, or records are
-            transformed on their way.
+        ConfigurationError: there is no such stream, or no tap, or records are transformed.
         LockedError: a run is being published, or was published meanwhile.
         SourceError: the database refused.
         StorageError: the lake can't be read.
@@ -234,9 +223,7 @@ def repair(
     *,
     stream: str | None = None,
 ) -> VerifyReport:
-    """Compare like `verify`, and bring differences from the source into the lake; the state stays.
-
-    The run is ended in any case; if nothing differs it leaves no trace.
+    """Compare like `verify`, and repair the lake; the state stays, and the run is ended.
 
     Raises:
         ConfigurationError: as in `verify`; or a table can't be repaired.
@@ -302,16 +289,13 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
 
 
 def _opened(tap: TapSide) -> ComparedSource:
-    try:
-        module = importlib.import_module(SOURCE_MODULE)
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(SOURCE_MODULE.partition(".")[0]):
-            raise
+    module = tap_module("source_view")
+    if module is None:
         raise ConfigurationError(
             LakeCode.PROGRAM_MISSING,
             "verify reads the source as tap-spark-jdbc does, which is not installed here: install "
             "it beside the target",
-        ) from error
+        )
     source: ComparedSource = module.open_source(
         tap.config, tap.catalog, from_environment=tap.from_environment
     )

@@ -16,8 +16,7 @@ class StreamReport:
 
     Attributes:
         counts: Rows: `missing`, `extra`, `different`, `source_rows`, `lake_rows`, `not_compared`,
-            `older_versions`;
-            absent ones are 0.
+            `older_versions`; absent ones are 0.
         keys: The first keys of `missing`, `extra` and `different` rows.
         key_properties: Columns of the key; empty if whole rows are used as keys.
         replication_key: None if the stream has none.
@@ -68,10 +67,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The compared streams, and for each of the others a line that says why it was not compared.
-
-    `run_id` is the id of the run that repaired them, if any.
-    """
+    """The streams compared, why others were not, and the run that repaired them, if any."""
 
     streams: tuple[StreamReport, ...]
     problems: tuple[str, ...] = ()

@@ -1,5 +1,4 @@
-"""`spark-lake view`: SQL for the latest row of each key of a table that keeps every version, for
-DuckDB and Spark.
+"""`spark-lake view`: SQL for each key's latest row in a table that keeps every version.
 
 The newest row is the one with the greatest cursor, NULL being the smallest. Among equals it is the
 last received: files of later runs have greater names, and later rows of a file greater numbers. In
@@ -41,8 +40,7 @@ ENGINES = (DUCKDB, SPARK)
 _FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
 _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
-# Spark's expressions for a row's file and its number there, if other than those of its Parquet
-# reader.
+# Spark's expressions for a row's file and number, where not those of its Parquet reader.
 _SPARK_ROW_IDS = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
 # The engines' columns for these: a column of the table with such a name would hide them.
 _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
@@ -181,9 +179,7 @@ _SPARK_ORDER = f"""
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """Input of the SQL: the table's folder as the engine reaches it, and a pattern for the
-    `row_order` objects.
-    """
+    """The SQL's input: the table's folder for the engine, a pattern of `row_order` objects."""
 
     url: str
     orders: str
