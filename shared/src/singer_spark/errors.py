@@ -157,15 +157,11 @@ class ResourceError(SingerSparkError):
 
 def register_secret(text: str | None) -> None:
     """Mask this text in all that passes `redact`, also as a URL, JSON or HTML encodes it."""
+    if not text:
+        return
     # A text of several lines, such as a key, may be printed in one line, or line by line.
-    lines = (
-        [line for line in text.splitlines() if len(line) >= LONG_LINE]
-        if text and "\n" in text
-        else []
-    )
-    for each in (
-        (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ()
-    ):
+    lines = [line for line in text.splitlines() if len(line) >= LONG_LINE] if "\n" in text else []
+    for each in (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines):
         if len(each) >= SHORTEST_SECRET:
             encoded = {quote(each), quote(each, safe=""), quote(each, safe="$*~"), quote_plus(each)}
             lowered = {_ENCODED.sub(lambda found: found[0].lower(), form) for form in encoded}
@@ -220,12 +216,8 @@ def wants_traceback(program: str) -> bool:
 
 def first_of(reasons: Sequence[str]) -> str:
     """The first few reasons in one line; if there are more, each is a line of the log."""
-    more = (
-        f"; and {len(reasons) - SHOWN_REASONS} more, named above"
-        if len(reasons) > SHOWN_REASONS
-        else ""
-    )
-    return "; ".join(reasons[:SHOWN_REASONS]) + more
+    shown, more = "; ".join(reasons[:SHOWN_REASONS]), len(reasons) - SHOWN_REASONS
+    return f"{shown}; and {more} more, named above" if more > 0 else shown
 
 
 def cut(text: str, length: int) -> str:

@@ -10,20 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from singer_spark.core.key_value import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType as KeyType
+from singer_spark.core.key_value import KeyValue as KeyValue
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
-
-__all__ = [
-    "BUCKETS",
-    "FORMAT_VERSION",
-    "HASH_CHARACTERS",
-    "MAX_BOUNDARY_HASHES",
-    "MAX_OPEN",
-    "MAX_SEEN",
-    "MAX_WINDOW_HASHES",
-]
-__all__ += ["Bookmark", "Boundary", "KeyType", "KeyValue", "Since", "TransactionSnapshot"]
 
 FORMAT_VERSION = 1
 SNAPSHOT_FORMAT = 1
@@ -31,7 +21,7 @@ MAX_SEEN = 50_000
 MAX_OPEN = 100
 HASH_CHARACTERS = 16
 MAX_BOUNDARY_HASHES = 1000
-# The limit for a finished stream; within a run, it is written after each slice, and smaller.
+# The limit for a finished stream; within a run, a bookmark after each slice has fewer.
 MAX_WINDOW_HASHES = 10_000
 BUCKETS = 256
 _HASH_BYTES = HASH_CHARACTERS // 2
@@ -131,7 +121,7 @@ def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Since:
-    """The lowest key of a window below a bookmark; `raw` if its order is that of the text."""
+    """The lowest key of a window below a bookmark; `raw` as in `Bookmark`."""
 
     value: KeyValue
     raw: str | None = None

@@ -224,12 +224,9 @@ def _google(name: str) -> str:
             )
         name = f"projects/{project}/secrets/{name}"
     path = name if "/versions/" in name else f"{name}/versions/latest"
-    location = re.search(r"/locations/([\w-]+)/", path)
-    host = (
-        GOOGLE.replace("secretmanager.", f"secretmanager.{location[1]}.rep.")
-        if location
-        else GOOGLE
-    )
+    host = GOOGLE
+    if location := re.search(r"/locations/([\w-]+)/", path):
+        host = GOOGLE.replace("secretmanager.", f"secretmanager.{location[1]}.rep.")
     with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
         answer = session.get(f"{host}/v1/{quote(path)}:access", timeout=SECONDS)
     return base64.b64decode(_json(answer)["payload"]["data"]).decode()

@@ -225,13 +225,11 @@ class ObjectFiles:
         """Remove all objects below a prefix, including Spark's empty ones for folders."""
         found = list(self._entries(prefix))
         # On Azure a folder may be a real one, which can't be removed before its content.
-        real = (
-            set()
-            if self.bucket.folders_are_listed
-            else {above for each in found for above in _above(each.key)}
-        )
         own = self._key(prefix)
-        keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
+        real = {own}
+        if not self.bucket.folders_are_listed:
+            real |= {above for each in found for above in _above(each.key)}
+        keys = [each.key for each in found if not (each.maybe_folder and each.key in real)]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
             # A folder's own object is not listed below it in such a store; in others it was found.

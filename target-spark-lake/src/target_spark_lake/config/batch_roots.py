@@ -228,12 +228,9 @@ def _below(path: str, folder: str) -> str:
 
 def _key_below(address: StoreAddress, root: StoreAddress) -> str:
     prefix = root.path.rstrip("/") + "/" if root.path.strip("/") else ""
-    if (address.protocol, address.location) != (
-        root.protocol,
-        root.location,
-    ) or not address.path.startswith(prefix):
+    if (address.protocol, address.location) != (root.protocol, root.location):
         return ""
-    return address.path[len(prefix) :]
+    return address.path.removeprefix(prefix) if address.path.startswith(prefix) else ""
 
 
 def _is_private(path: str) -> bool:

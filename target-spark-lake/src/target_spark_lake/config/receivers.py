@@ -45,11 +45,8 @@ class Receiver:
 
 def receiver_problems(given: object, max_lag: object) -> list[str]:
     """Problems of the setting beside its types, without any part of a URL."""
-    wants_lag = (
-        [each.get("on") for each in given if isinstance(each, Mapping)]
-        if isinstance(given, list)
-        else []
-    )
+    entries = given if isinstance(given, list) else ()
+    wants_lag = [each.get("on") for each in entries if isinstance(each, Mapping)]
     problems = [
         f"notify.{number}.on: lag needs max_lag_minutes, the bound to be notified of"
         for number, on in enumerate(wants_lag)

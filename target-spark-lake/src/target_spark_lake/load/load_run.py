@@ -204,11 +204,8 @@ class LoadRun:
 
     def _skip(self, streams: object) -> None:
         """Skip streams that the tap gave up on; their tables and bookmarks stay as they were."""
-        new = (
-            [each for each in streams if each not in self._batches.skipped]
-            if isinstance(streams, list)
-            else []
-        )
+        sent = streams if isinstance(streams, list) else ()
+        new = [each for each in sent if each not in self._batches.skipped]
         self.left_out.check_skipped(new)
         for stream in new:
             logger.warning(

@@ -62,12 +62,8 @@ class LeftOut:
 
     def begin(self, opening: JSON) -> None:
         """Take what the tap's first STATE says."""
-        strangers = opening.get(STRANGERS)
-        self._strangers = (
-            frozenset(each for each in strangers if isinstance(each, str))
-            if strangers
-            else frozenset()
-        )
+        strangers = opening.get(STRANGERS) or ()
+        self._strangers = frozenset(each for each in strangers if isinstance(each, str))
         self._skips_all = opening.get(ON_STREAM_ERROR) == SKIP
 
     def has(self, stream: object) -> bool:

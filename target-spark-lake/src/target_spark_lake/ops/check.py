@@ -15,7 +15,7 @@ from singer_spark.compared_source import NOTE, OK, PROBLEM, Finding
 from singer_spark.core.config_file import usual_config
 from singer_spark.engine.java import find_java_home
 from singer_spark.errors import SingerSparkError, redact, redact_logs
-from singer_spark.program.amounts import size_text
+from singer_spark.program.amounts import count_text, size_text
 from singer_spark.state.run_log import LAKE_FOLDER
 from singer_spark.store.storage import SCRATCH
 from target_spark_lake.ops.command import (
@@ -165,9 +165,5 @@ def lines_of(report: JSON) -> list[str]:
         )
         lines += [f"    {each}" for each in report["suggested_keys"]]
     problems = sum(each.outcome == PROBLEM for each in found)
-    ending = (
-        f"{problems} problem{'s' if problems > 1 else ''}: see above"
-        if problems
-        else "A run can start."
-    )
+    ending = f"{count_text(problems, 'problem')}: see above" if problems else "A run can start."
     return [*lines, ending]

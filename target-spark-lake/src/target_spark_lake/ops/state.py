@@ -244,11 +244,9 @@ def _saved_before(storage: Storage, layout: Layout, run_id: str) -> str:
         ),
         None,
     )
-    return (
-        f"the one of run {older.run_id} as it was; restore that one"
-        if older
-        else "the one it found as it was"
-    )
+    if older is None:
+        return "the one it found as it was"
+    return f"the one of run {older.run_id} as it was; restore that one"
 
 
 @subcommand("show", f"state show {CONFIG}")

@@ -283,11 +283,8 @@ def view_command(chosen: Chosen, stream: str | None, engine: str | None) -> None
     lake = Lake.of(chosen)
     if stream is None:
         tables = records_of(lake.storage, lake.layout.pipeline).values()
-        show(
-            chosen,
-            sorted({record.stream for record in tables if record.method.keeps_versions}),
-            "\n".join,
-        )
+        kept = {record.stream for record in tables if record.method.keeps_versions}
+        show(chosen, sorted(kept), "\n".join)
         return
     if engine is None:
         raise ConfigurationError(

@@ -126,12 +126,9 @@ class _PatternProcess:
             if not answer.endswith(b"\n"):
                 code = process.wait()
                 self._end()
-                is_slow = code == -signal.SIGPROF
-                why = (
-                    "takes more CPU time than it may"
-                    if is_slow
-                    else f"ended the process that matches it ({code})"
-                )
+                why = f"ended the process that matches it ({code})"
+                if code == -signal.SIGPROF:
+                    why = "takes more CPU time than it may"
                 raise SlowPatternError(f"the pattern {_cut(pattern)} {why}")
         found: bool | str = json.loads(answer)
         return found

@@ -92,11 +92,8 @@ def has_faithful_branch(schema: JSON) -> bool:
 
 def _asked(schema: Mapping[str, Any]) -> set[str]:
     """The keywords of a schema that judge values; those for members count as one."""
-    return {
-        "properties" if name in _OF_MEMBERS else name
-        for name in schema
-        if name in ASSERTIONS | OTHER_KEYWORDS
-    }
+    judging = (ASSERTIONS | OTHER_KEYWORDS) & set(schema)
+    return {"properties" if name in _OF_MEMBERS else name for name in judging}
 
 
 def _others(schema: JSON, keyword: str) -> list[Any]:
