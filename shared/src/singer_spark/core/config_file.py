@@ -75,7 +75,7 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
     value = parse(data, f"{option} {file}")
     if not isinstance(value, dict):
         kind = "a YAML mapping" if path.suffix in YAML_ENDINGS else "a JSON object"
-        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{option} {file}: it must hold {kind}")
+        raise _malformed(f"{option} {file}: it must hold {kind}")
     return value
 
 
@@ -126,14 +126,11 @@ def _json(data: bytes, named: str) -> Any:
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        raise ConfigurationError(
-            RunCode.FILE_MALFORMED,
-            f"{named}, line {error.lineno}, column {error.colno}: {error.msg}",
+        raise _malformed(
+            f"{named}, line {error.lineno}, column {error.colno}: {error.msg}"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            RunCode.FILE_MALFORMED, f"{named}: it is not UTF-8 text"
-        ) from error
+        raise _malformed(f"{named}: it is not UTF-8 text") from error
 
 
 def _yaml(data: bytes, named: str) -> Any:
@@ -147,7 +144,11 @@ def _yaml(data: bytes, named: str) -> Any:
         problem = (
             getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         )
-        raise ConfigurationError(RunCode.FILE_MALFORMED, f"{named}{location}: {problem}") from error
+        raise _malformed(f"{named}{location}: {problem}") from error
+
+
+def _malformed(problem: str) -> ConfigurationError:
+    return ConfigurationError(RunCode.FILE_MALFORMED, problem)
 
 
 @cache

@@ -9,12 +9,11 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console, RenderableType
 
 # Move to the line's beginning, and wipe everything from there on.

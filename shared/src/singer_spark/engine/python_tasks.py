@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +27,6 @@ from singer_spark.engine.spark_versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
     import pyarrow as pa

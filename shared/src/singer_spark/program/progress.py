@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from singer_spark.program.logs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk import Stream, Tap, Target
@@ -16,8 +17,6 @@ from singer_sdk.helpers._state import StateWriter
 from singer_sdk.plugin_base import PluginBase
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
     from singer_sdk.singerlib import Catalog, RecordMessage, SchemaMessage
 
 JSON = dict[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.core.exact_json import to_json
 from singer_spark.core.messages import timestamp_text
@@ -20,6 +20,7 @@ from singer_spark.state.database import (
     WITHOUT_PACKAGE,
     DatabaseUrl,
     StateDatabase,
+    StateSession,
     TableName,
 )
 from singer_spark.state.run_log import FORMAT_VERSION
@@ -32,9 +33,6 @@ from singer_spark.state.store import (
     state_text,
 )
 from singer_spark.store.storage import Storage
-
-if TYPE_CHECKING:
-    from singer_spark.state.database import StateSession
 
 KEPT_STATES = 1000
 

@@ -87,15 +87,9 @@ class TableName:
             or not 1 <= len(parts) <= 2
             or any("\0" in part or not part.strip() for part in parts)
         ):
-            raise ConfigurationError(
-                RunCode.BAD_STATE_BACKEND,
-                f"{text!r} is not a table's name: give name or schema.name",
-            )
+            raise _malformed(f"{text!r} is not a table's name: give name or schema.name")
         if any(len(part.encode()) > LONGEST_NAME for part in parts):
-            raise ConfigurationError(
-                RunCode.BAD_STATE_BACKEND,
-                f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most",
-            )
+            raise _malformed(f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most")
         return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
 
     @property
@@ -161,15 +155,11 @@ class DatabaseUrl:
 
 def _sqlite_file(location: str, other: Mapping[str, str]) -> Path:
     if other:
-        raise ConfigurationError(
-            RunCode.BAD_STATE_BACKEND,
-            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P",
+        raise _malformed(
+            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P"
         )
     if not location.startswith("///") or location in ("///", "///:memory:"):
-        raise ConfigurationError(
-            RunCode.BAD_STATE_BACKEND,
-            "give a file, sqlite:///relative.db or sqlite:////absolute.db",
-        )
+        raise _malformed("give a file, sqlite:///relative.db or sqlite:////absolute.db")
     return Path(location[3:]).expanduser().absolute()
 
 
@@ -186,9 +176,7 @@ def _register_password(location: str, other: Mapping[str, str]) -> None:
 
 def _postgresql_location(location: str, other: Mapping[str, str]) -> str:
     if location and not location.startswith("//"):
-        raise ConfigurationError(
-            RunCode.BAD_STATE_BACKEND, "give postgresql://user:password@host:port/database"
-        )
+        raise _malformed("give postgresql://user:password@host:port/database")
     host, _, database = location.removeprefix("//").rpartition("@")[2].partition("/")
     has_port = re.search(r":\d+(,|$)", host) is not None
     named = {"host": host, "port": has_port, "dbname": database}
@@ -197,6 +185,10 @@ def _postgresql_location(location: str, other: Mapping[str, str]) -> str:
     }
     added = [f"{name}={value}" for name, value in others.items() if value and not named.get(name)]
     return f"postgresql://{host}/{database}" + (f"?{'&'.join(added)}" if added else "")
+
+
+def _malformed(problem: str) -> ConfigurationError:
+    return ConfigurationError(RunCode.BAD_STATE_BACKEND, problem)
 
 
 class StateSession:

@@ -8,6 +8,7 @@ another run's verdict that it is dead. Its creation decides the run. A commit ha
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from singer_spark.store.storage import Storage
 
 JSON = dict[str, Any]

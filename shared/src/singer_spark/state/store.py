@@ -132,32 +132,26 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
     Raises:
         StateError: it is not JSON, with line and column, or not an object.
     """
-    way_out = "correct it, or remove it to start from the beginning"
     try:
         content = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = state_from_json(content)
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise StateError(
-            RunCode.STATE_MALFORMED,
-            f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}",
-        ) from error
+        raise _malformed(f"{origin}, line {line}, column {column}: not UTF-8 text") from error
     except json.JSONDecodeError as error:
-        raise StateError(
-            RunCode.STATE_MALFORMED,
-            f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}",
-        ) from error
+        location = f"line {error.lineno}, column {error.colno}"
+        raise _malformed(f"{origin}, {location}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise StateError(
-            RunCode.STATE_MALFORMED, f"{origin}, line 1, column 1: {error}; {way_out}"
-        ) from error
+        raise _malformed(f"{origin}, line 1, column 1: {error}") from error
     if not isinstance(value, dict):
-        raise StateError(
-            RunCode.STATE_MALFORMED,
-            f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}',
-        )
+        raise _malformed(f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}')
     return value
+
+
+def _malformed(problem: str) -> StateError:
+    way_out = "correct it, or remove it to start from the beginning"
+    return StateError(RunCode.STATE_MALFORMED, f"{problem}; {way_out}")
 
 
 def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
@@ -17,7 +18,6 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from io import BytesIO
     from pathlib import Path
 

@@ -6,12 +6,12 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 from urllib.parse import urlsplit
 
 from singer_spark.core.config_secrets import register_secrets
@@ -35,9 +35,6 @@ from singer_spark.store.store_kinds import (
     kind_of,
     open_bucket,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 logger = logging.getLogger(__name__)
 SCRATCH = ".dataspoc/staging/tmp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,6 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from singer_spark.store.bucket import Bucket
 
 S3, GOOGLE, AZURE = "s3", "gs", "az"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
 from singer_spark.state.run_log import BATCHES
-from singer_spark.store.storage import each
+from singer_spark.store.storage import Storage, each
 from target_spark_lake.config.batch_roots import BatchRoots, shown
 from target_spark_lake.error_codes import LakeCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from singer_spark.store.bucket import FileInfo
-    from singer_spark.store.storage import Storage
     from target_spark_lake.layout import Layout
 
 JSONL, PARQUET = "jsonl", "parquet"
@@ -111,17 +108,17 @@ def _format(stream: str, encoding: object) -> str:
     details: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
     name, compression = details.get("format"), details.get("compression")
     if not isinstance(name, str) or name not in COMPRESSIONS:
-        raise ProtocolError(
-            LakeCode.BATCH_MESSAGE,
-            f"stream {stream}: a BATCH message has the format {name!r}; known are "
+        raise _malformed(
+            stream,
+            f"a BATCH message has the format {name!r}; known are "
             f"{', '.join(COMPRESSIONS)}: set "
             "batch_config of the tap (encoding, format) to one of them",
         )
     if compression not in (None, "", *COMPRESSIONS[name]):
         known = ", ".join(COMPRESSIONS[name])
-        raise ProtocolError(
-            LakeCode.BATCH_MESSAGE,
-            f"stream {stream}: a BATCH message of format {name} has the compression "
+        raise _malformed(
+            stream,
+            f"a BATCH message of format {name} has the compression "
             f"{compression!r}; known are "
             f"{known}: set batch_config of the tap (encoding, compression) to one of them",
         )
@@ -130,17 +127,13 @@ def _format(stream: str, encoding: object) -> str:
 
 def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
-        raise ProtocolError(
-            LakeCode.BATCH_MESSAGE,
-            f"stream {stream}: the manifest of a BATCH message is not a list of URLs",
-        )
+        raise _malformed(stream, "the manifest of a BATCH message is not a list of URLs")
     if entries is None:
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(entries, list) or len(entries) != len(manifest):
-        raise ProtocolError(
-            LakeCode.BATCH_MESSAGE,
-            f"stream {stream}: the list of files in a BATCH message does not match its manifest of "
-            f"{len(manifest)}",
+        raise _malformed(
+            stream,
+            f"the list of files in a BATCH message does not match its manifest of {len(manifest)}",
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
@@ -151,12 +144,14 @@ def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, .
 def _count(stream: str, url: str, entry: object, name: str) -> int | None:
     count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
-        raise ProtocolError(
-            LakeCode.BATCH_MESSAGE,
-            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is "
-            "not a count",
+        raise _malformed(
+            stream, f"a BATCH message gives {name} {count!r} for {shown(url)}, which is not a count"
         )
     return count
+
+
+def _malformed(stream: str, problem: str) -> ProtocolError:
+    return ProtocolError(LakeCode.BATCH_MESSAGE, f"stream {stream}: {problem}")
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,7 @@ class LineRouter:
             self._rest.append(piece)
             self._rest_bytes += len(piece)
             if self._rest_bytes > LONGEST_LINE:
-                raise ProtocolError(
-                    LakeCode.INPUT_MALFORMED,
-                    f"input line {self._next_line} is longer than {LONGEST_LINE} bytes",
-                )
+                raise _malformed(self._next_line, f"is longer than {LONGEST_LINE} bytes")
             return
         lines = b"".join((*self._rest, piece[:end]))
         self._rest, self._rest_bytes = [piece[end:]], len(piece) - end
@@ -203,24 +200,15 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
         # Beyond a float or lone surrogates: valid in a state; of records, the validation judges.
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
-            raise ProtocolError(
-                LakeCode.INPUT_MALFORMED,
-                f"input line {number} is not JSON ({error}): {_shown(line)}",
-            ) from error
+            raise _malformed(number, f"is not JSON ({error}): {_shown(line)}") from error
         return odd
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise ProtocolError(
-            LakeCode.INPUT_MALFORMED,
-            f"input line {number} is not a Singer message, it has no type: {_shown(line)}",
-        )
+        raise _malformed(number, f"is not a Singer message, it has no type: {_shown(line)}")
     if message["type"].upper() != STATE:
         return message
     state = _exactly(line, STATE)
     if state is None:
-        raise ProtocolError(
-            LakeCode.INPUT_MALFORMED,
-            f"input line {number} is a STATE that is nested too deeply: {_shown(line)}",
-        )
+        raise _malformed(number, f"is a STATE that is nested too deeply: {_shown(line)}")
     return state
 
 
@@ -260,15 +248,14 @@ def _head_of_deep(line: bytes) -> dict[str, Any] | None:
 def _record_stream(message: dict[str, Any], number: int) -> str:
     stream = message.get("stream")
     if not isinstance(stream, str) or not stream:
-        raise ProtocolError(
-            LakeCode.INPUT_MALFORMED, f"input line {number} is a RECORD without a stream"
-        )
+        raise _malformed(number, "is a RECORD without a stream")
     if not isinstance(message.get("record"), dict):
-        raise ProtocolError(
-            LakeCode.INPUT_MALFORMED,
-            f"input line {number} is a RECORD of stream {stream} without a record object",
-        )
+        raise _malformed(number, f"is a RECORD of stream {stream} without a record object")
     return stream
+
+
+def _malformed(number: int, problem: str) -> ProtocolError:
+    return ProtocolError(LakeCode.INPUT_MALFORMED, f"input line {number} {problem}")
 
 
 def _shown(line: bytes) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from target_spark_lake.intake.singer_lines import RecordLines
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
-# A batch is this part of the data before it: the first is staged early, later files are large.
+# A batch is the data before it divided by this: the first is staged early, later files are large.
 GROWTH = 3
 # Lines are at least so many times larger than their Parquet file, unless incompressible.
 LINES_TO_FILE = 4

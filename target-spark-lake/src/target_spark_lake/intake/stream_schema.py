@@ -134,10 +134,7 @@ class StreamSchema:
         try:
             schema = with_objects(schema)
         except RecursionError as error:
-            raise ProtocolError(
-                LakeCode.SCHEMA_MESSAGE,
-                f"stream {stream}: the schema of its SCHEMA is nested too deeply",
-            ) from error
+            raise _malformed(stream, "the schema of its SCHEMA is nested too deeply") from error
         _check_annotations(stream, schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
@@ -178,15 +175,15 @@ class StreamSchema:
             ProtocolError: the load method changes, or the key for merging.
         """
         if self.load_method != earlier.load_method:
-            raise ProtocolError(
-                LakeCode.SCHEMA_MESSAGE,
-                f"stream {self.stream}: a second SCHEMA changes the load method from "
+            raise _malformed(
+                self.stream,
+                f"a second SCHEMA changes the load method from "
                 f"{earlier.load_method} to {self.load_method} within one run",
             )
         if self.merges and self.key_properties != earlier.key_properties:
-            raise ProtocolError(
-                LakeCode.SCHEMA_MESSAGE,
-                f"stream {self.stream}: a second SCHEMA changes the primary key from "
+            raise _malformed(
+                self.stream,
+                f"a second SCHEMA changes the primary key from "
                 f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within "
                 "one run",
             )
@@ -268,9 +265,7 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
 def _check_annotations(stream: str, schema: Mapping[str, Any]) -> None:
     for name in ("x-load-method", "x-replication-method", "x-extent"):
         if not isinstance(schema.get(name), str | None):
-            raise ProtocolError(
-                LakeCode.SCHEMA_MESSAGE, f"stream {stream}: {name} of its SCHEMA is not a text"
-            )
+            raise _malformed(stream, f"{name} of its SCHEMA is not a text")
 
 
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
@@ -282,10 +277,7 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
         or not isinstance(keys, Sequence)
         or not all(isinstance(key, str) for key in keys)
     ):
-        raise ProtocolError(
-            LakeCode.SCHEMA_MESSAGE,
-            f"stream {stream}: the key_properties of its SCHEMA are not a list of names",
-        )
+        raise _malformed(stream, "the key_properties of its SCHEMA are not a list of names")
     return tuple(keys)
 
 
@@ -297,10 +289,7 @@ def _bookmarks(message: Mapping[str, Any], stream: str) -> tuple[str, ...]:
         name is None or isinstance(name, str) for name in names
     ):
         # They distinguish a delta from a whole table, so nothing is guessed about them.
-        raise ProtocolError(
-            LakeCode.SCHEMA_MESSAGE,
-            f"stream {stream}: the bookmark_properties of its SCHEMA are not a list of names",
-        )
+        raise _malformed(stream, "the bookmark_properties of its SCHEMA are not a list of names")
     return _names(names)
 
 
@@ -372,6 +361,10 @@ def _is_number(property_schema: JSON) -> bool:
     return bool(kinds) and (
         kinds <= {"integer", "number"} or (sql is not None and sql.name == "DECIMAL")
     )
+
+
+def _malformed(stream: str, problem: str) -> ProtocolError:
+    return ProtocolError(LakeCode.SCHEMA_MESSAGE, f"stream {stream}: {problem}")
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import gzip
 import logging
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +38,6 @@ from target_spark_lake.table.changes import is_stamped
 from target_spark_lake.table.table_index import open_batch_file
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     import pyarrow as pa
 
     from target_spark_lake.commit.pipeline_run import PipelineRun

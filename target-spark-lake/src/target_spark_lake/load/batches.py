@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from target_spark_lake.intake.singer_lines import LONG_LINE, RecordLines
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.layout import HISTORY, LONGEST_NAME
-from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StreamSink
+from target_spark_lake.load.sink import ResolvedStream, SinkStaging, StagingJob, StreamSink
 from target_spark_lake.load.stream_resolution import resolve
 from target_spark_lake.table.declared_columns import declared_types
 from target_spark_lake.table.evolution import EvolutionRules
@@ -25,11 +26,8 @@ from target_spark_lake.table.table_record import APPEND_ONLY
 from target_spark_lake.validate.record_validator import Quarantine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from target_spark_lake.commit.checkpoint_file import StagedStream
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.load.sink import StagingJob
 
 # Where STATEs cut batches, one may grow to so many times its size until one comes.
 STRETCH = 2

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.text_columns import NO_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from target_spark_lake.commit.pipeline_run import PipelineRun

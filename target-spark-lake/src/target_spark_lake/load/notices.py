@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +27,6 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.singer_lines import DeadTapError, EmptyInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from http.client import HTTPMessage
     from urllib.request import OpenerDirector, Request
 

@@ -6,6 +6,7 @@ All of the file's metrics are gauges, so that node_exporter's textfile collector
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from singer_spark.program.logs import OwnMetric, log_metric
 from target_spark_lake.commit.bookmarks import lags_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.table.changes import StreamReport
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,18 +27,16 @@ from singer_spark.store.storage import each
 from target_spark_lake.commit.bookmarks import bookmarks_of
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import StreamLoad
-from target_spark_lake.intake.stream_schema import load_method_of
+from target_spark_lake.intake.stream_schema import StreamSchema, load_method_of
 from target_spark_lake.table.changes import StagedFile, TableChange
 from target_spark_lake.table.table_record import APPEND_ONLY
 from target_spark_lake.validate.record_validator import STAGED_NAME, one_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
-    from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.sink import StagingPool, StreamSink
     from target_spark_lake.load.source_key_batches import KeyBatches
 

@@ -7,6 +7,7 @@ is not used.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from target_spark_lake.load.stream_resolution import resolve_keys
 from target_spark_lake.table.table_record import APPEND_ONLY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
 

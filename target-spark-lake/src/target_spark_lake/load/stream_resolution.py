@@ -7,6 +7,7 @@ nor Spark's types.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,6 @@ from target_spark_lake.validate.record_validator import RecordValidator
 from target_spark_lake.validate.schema_check import schema_problem, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.stream_schema import StreamSchema

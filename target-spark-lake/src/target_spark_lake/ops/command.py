@@ -6,6 +6,7 @@ import importlib
 import re
 import shutil
 import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from inspect import cleandoc
@@ -26,8 +27,6 @@ from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
     from rich.console import RenderableType
 
     from singer_spark.state.store import StateStore

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +30,6 @@ from target_spark_lake.table.table_record import TableRecord, check_owner, read_
 from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
-
     from singer_spark.store.bucket import FileInfo
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.settings import TargetSettings

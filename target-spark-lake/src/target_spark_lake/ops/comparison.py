@@ -22,14 +22,13 @@ import pyarrow.compute as pc
 
 from singer_spark.core.messages import DELETED_AT
 from target_spark_lake.formats.rules import ROW_ID
-from target_spark_lake.ops.compared_rows import GroupedRows
+from target_spark_lake.ops.compared_rows import ComparedColumn, GroupedRows
 from target_spark_lake.ops.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 from target_spark_lake.table.arrow_columns import json_objects, json_values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from target_spark_lake.ops.compared_rows import ComparedColumn
 
 SLICES = 1024
 # At most this many keys of each kind are named.

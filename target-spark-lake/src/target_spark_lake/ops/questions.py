@@ -166,9 +166,8 @@ def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
-            raise ConfigurationError(
-                LakeCode.BAD_ANSWER,
-                "nothing was written: the input ended before all questions were answered",
+            raise _refused(
+                "nothing was written: the input ended before all questions were answered"
             )
         try:
             return check(line.strip() or usual or "")
@@ -180,23 +179,21 @@ def _value(name: str, text: str, *, right: NewPipeline = _RIGHT) -> Any:
     """The value of a setting; raises ConfigurationError with its problem."""
     value: Any = tuple(text.split()) if name in SEVERAL else text
     if not text and name == "jdbc_url":
-        raise ConfigurationError(LakeCode.BAD_ANSWER, "the URL of the database is needed")
+        raise _refused("the URL of the database is needed")
     if problems := replace(right, **{name: value}).problems():
-        raise ConfigurationError(
-            LakeCode.BAD_ANSWER, "; ".join(_PROGRAM.sub("", problem) for problem in problems)
-        )
+        raise _refused("; ".join(_PROGRAM.sub("", problem) for problem in problems))
     return value
 
 
 def _yes_or_no(text: str) -> bool:
     if text.lower() not in ("y", "yes", "n", "no"):
-        raise ConfigurationError(LakeCode.BAD_ANSWER, "answer yes or no")
+        raise _refused("answer yes or no")
     return text.lower().startswith("y")
 
 
 def _load_method(text: str) -> str:
     if text not in ("upsert", "append"):
-        raise ConfigurationError(LakeCode.BAD_ANSWER, "answer upsert or append")
+        raise _refused("answer upsert or append")
     return text
 
 
@@ -208,9 +205,7 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
         if span := re.fullmatch(r"(\d+)(?:-(\d+))?", word):
             first, last = int(span[1]), int(span[2] or span[1])
             if not 1 <= first <= last <= len(tables):
-                raise ConfigurationError(
-                    LakeCode.BAD_ANSWER, f"{word}: the numbers go from 1 to {len(tables)}"
-                )
+                raise _refused(f"{word}: the numbers go from 1 to {len(tables)}")
             chosen.update(tables[first - 1 : last])
         elif found := [
             each
@@ -219,7 +214,7 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
         ]:
             chosen.update(found)
         else:
-            raise ConfigurationError(LakeCode.BAD_ANSWER, f"{word}: no table has this name")
+            raise _refused(f"{word}: no table has this name")
     return [table for table in tables if table in chosen]
 
 
@@ -230,13 +225,10 @@ def _logged(
     found = _tables(text, tables) if text else []
     for table in found:
         if table not in chosen:
-            raise ConfigurationError(
-                LakeCode.BAD_ANSWER, f"{table.pattern}: it is not among the tables to copy"
-            )
+            raise _refused(f"{table.pattern}: it is not among the tables to copy")
         if not table.has_key:
-            raise ConfigurationError(
-                LakeCode.BAD_ANSWER,
-                f"{table.pattern}: it has no primary key, by which changes find their rows",
+            raise _refused(
+                f"{table.pattern}: it has no primary key, by which changes find their rows"
             )
     return found
 
@@ -248,17 +240,18 @@ def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:
         name, _, key = word.rpartition("=")
         found = [table for table in tables if name in (table.pattern, table.name)]
         if len(found) != 1:
-            raise ConfigurationError(
-                LakeCode.BAD_ANSWER,
-                f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above",
+            raise _refused(
+                f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above"
             )
         if key not in (*found[0].key_types, WHOLE):
             known = ", ".join([*found[0].key_types, WHOLE])
-            raise ConfigurationError(
-                LakeCode.BAD_ANSWER, f"{word}: {found[0].pattern} can have {known}"
-            )
+            raise _refused(f"{word}: {found[0].pattern} can have {known}")
         keys[found[0]] = None if key == WHOLE else key
     return {table: key for table, key in keys.items() if key is not None}
+
+
+def _refused(reason: str) -> ConfigurationError:
+    return ConfigurationError(LakeCode.BAD_ANSWER, reason)
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,7 @@ only rows below it are added.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -26,25 +27,20 @@ from target_spark_lake.formats.stream_load import StreamLoad, TableWriter
 from target_spark_lake.formats.table_changes import table_changes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.layout import folder_name
-from target_spark_lake.ops.comparison import FIRM
+from target_spark_lake.ops.comparison import FIRM, Comparison, Use
 from target_spark_lake.ops.verify_report import EXTRA, KINDS, MISSING
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.stage.stager import start_session
 from target_spark_lake.table.arrow_columns import fitted, repeated
-from target_spark_lake.table.changes import merging_columns
+from target_spark_lake.table.changes import StagedFile, TableChange, merging_columns
 from target_spark_lake.table.declared_columns import may_become
-from target_spark_lake.table.table_record import UPSERT
+from target_spark_lake.table.table_record import UPSERT, TableRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.ops.compared_rows import LakeTable
-    from target_spark_lake.ops.comparison import Comparison, Use
-    from target_spark_lake.table.changes import StagedFile, TableChange
-    from target_spark_lake.table.table_record import TableRecord
 
 # Beside the source's columns; no name of a column has this byte.
 _GROUP = "\0group"

@@ -12,10 +12,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -39,9 +39,6 @@ from target_spark_lake.ops.command import (
 )
 from target_spark_lake.ops.meltano_yml import TAP, TARGET
 from target_spark_lake.ops.new_pipeline import CRON_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # How long this process sleeps at a time, because the machine's clock may be set meanwhile.
 NAP_SECONDS = 30.0
@@ -73,9 +70,7 @@ class Schedule:
         if every is not None:
             seconds = seconds_of(every)
             if not seconds:
-                raise ConfigurationError(
-                    RunCode.BAD_FLAG, f"--every {every}: write a time such as 30s, 5m or 2h"
-                )
+                raise _bad_flag(f"--every {every}: write a time such as 30s, 5m or 2h")
             return cls(seconds)
         from cronsim import CronSimError
 
@@ -83,15 +78,12 @@ class Schedule:
         try:
             schedule.next(time.time())
         except CronSimError as error:
-            raise ConfigurationError(
-                RunCode.BAD_FLAG,
+            raise _bad_flag(
                 f"--at {cron!r}: {error}; write five fields of cron's, as in '*/15 * * * *', or "
-                "@hourly",
+                "@hourly"
             ) from error
         except StopIteration:
-            raise ConfigurationError(
-                RunCode.BAD_FLAG, f"--at {cron!r}: such a moment never comes"
-            ) from None
+            raise _bad_flag(f"--at {cron!r}: such a moment never comes") from None
         return schedule
 
     def first(self, now: float) -> float:
@@ -245,13 +237,9 @@ def run_command(
         raise click.UsageError("--at is not allowed with --every")
     in_rounds = every is not None or at is not None
     if in_rounds and full:
-        raise ConfigurationError(
-            RunCode.BAD_FLAG, "--full is for one run: give it without --every and --at"
-        )
+        raise _bad_flag("--full is for one run: give it without --every and --at")
     if (replace or append_again) and not full:
-        raise ConfigurationError(
-            RunCode.BAD_FLAG, "--replace and --append-again are for full runs: give --full, too"
-        )
+        raise _bad_flag("--replace and --append-again are for full runs: give --full, too")
     asked = {"--full": full, "--replace": replace, "--append-again": append_again}
     named = [word for name in streams for word in ("--stream", name)]
     reading = [*named, *(name for name, given in asked.items() if given)]
@@ -309,6 +297,10 @@ def _path(program: str) -> str:
             f"{program} is not installed beside this program: pip install {program}",
         )
     return found
+
+
+def _bad_flag(problem: str) -> ConfigurationError:
+    return ConfigurationError(RunCode.BAD_FLAG, problem)
 
 
 def _exit_code(code: int) -> int:

@@ -11,19 +11,15 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.compared_source import NULL_TEXT, SEPARATOR, BucketSum, Part, Summing
+from singer_spark.compared_source import NULL_TEXT, SEPARATOR, BucketSum, Part, SourceRows, Summing
 from singer_spark.core.lake_type import STRING, LakeType, Scalar, Struct
 from singer_spark.errors import SourceError
 from target_spark_lake.ops.comparison import Comparison, Rows, slices_of
 from target_spark_lake.table.arrow_columns import fitted
-
-if TYPE_CHECKING:
-    from singer_spark.compared_source import SourceRows
 
 # Beyond this, everything is read, because the condition would cost more than it saves.
 MOST_READ = 4096

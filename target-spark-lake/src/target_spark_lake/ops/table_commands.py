@@ -17,7 +17,7 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.program.amounts import count_text, seconds_of, size_text
 from singer_spark.program.logs import leave_out_libraries
-from target_spark_lake.formats.maintenance import convert
+from target_spark_lake.formats.maintenance import Vacuumed, convert
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
@@ -35,7 +35,6 @@ from target_spark_lake.ops.verify_report import KINDS, StreamReport, VerifyRepor
 from target_spark_lake.table.table_record import FORMATS
 
 if TYPE_CHECKING:
-    from target_spark_lake.formats.maintenance import Vacuumed
     from target_spark_lake.table.changes import Unreferenced
 
 DEFAULT_AGE = "7d"

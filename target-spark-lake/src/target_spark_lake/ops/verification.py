@@ -7,14 +7,14 @@ commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.compared_source import ComparedSource
+from singer_spark.compared_source import ComparedSource, SourceRows
 from singer_spark.core.lake_type import Struct
 from singer_spark.core.messages import DELETED_AT, LSN, METADATA_COLUMNS, UNCHANGED
 from singer_spark.core.scratch import scratch_folder
@@ -38,11 +38,8 @@ from target_spark_lake.ops.verify_report import StreamReport, VerifyReport
 from target_spark_lake.table.changes import Commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
 
-    from singer_spark.compared_source import SourceRows
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
 logger = logging.getLogger("spark-lake")

@@ -75,33 +75,30 @@ def snapshot_view(
     cursor = record.cursor if options.cursor is None else (options.cursor,)
     unknown = [name for name in (*keys, *cursor) if name not in record.columns]
     if unknown:
-        raise ConfigurationError(
-            LakeCode.VIEW_IMPOSSIBLE,
-            f"stream {stream}: table {table} has no column {', '.join(unknown)}",
-        )
+        raise _impossible(stream, f"table {table} has no column {', '.join(unknown)}")
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
     if record.format != PARQUET and engine != SPARK:
-        raise ConfigurationError(
-            LakeCode.VIEW_IMPOSSIBLE,
-            f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL "
+        raise _impossible(
+            stream,
+            f"{table} is {_KINDS[record.format]} table, and only Spark's SQL "
             "shows the order of its files; use --engine spark, or load_method upsert",
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
     if taken := next((name for name in record.columns if name.lower() in theirs), None):
         other_engine = f"--engine {SPARK if engine == DUCKDB else DUCKDB}"
         other = other_engine if record.format == PARQUET else "load_method upsert"
-        raise ConfigurationError(
-            LakeCode.VIEW_IMPOSSIBLE,
-            f"stream {stream}: table {table} has a column {taken}, which hides where in its files "
+        raise _impossible(
+            stream,
+            f"table {table} has a column {taken}, which hides where in its files "
             f"{engine} finds a row; use {other}, or rename the column (the tap's `rename`, or "
             "stream_maps)",
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
     if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
-        raise ConfigurationError(
-            LakeCode.VIEW_IMPOSSIBLE,
-            f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the "
+        raise _impossible(
+            stream,
+            f"table {table} is partitioned by {', '.join(folders.texts)}, so the "
             "rows of a key may lie in several folders, whose files don't show which was received "
             "last; give it a cursor in stream_options",
         )
@@ -116,6 +113,10 @@ def snapshot_view(
     return SnapshotView(
         url, orders, record.columns, keys, cursor, hides, record.format, folders
     ).sql(engine)
+
+
+def _impossible(stream: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(LakeCode.VIEW_IMPOSSIBLE, f"stream {stream}: {reason}")
 
 
 def _quoter(mark: str) -> Quoter:
