@@ -224,7 +224,6 @@ class Bookmark:
     """Where a stream's next run starts; the lower bound is inclusive.
 
     Attributes:
-        replication_key: The column's name.
         value: The greatest value that was sent, or one at which nothing was sent yet.
         boundary: Which rows at that value were sent; None if unknown: all are sent again.
         raw: The database's own text of the value, if its order is that of the text (SQLite).

@@ -16,7 +16,6 @@ class Process:
     Attributes:
         host: Name of its machine, for users.
         machine: Kernel boot and process namespace, within which process ids can be looked up.
-        pid: Process id.
         started: The kernel's start time of the process, which reveals a reused id; may be empty.
     """
 

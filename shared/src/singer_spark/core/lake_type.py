@@ -130,11 +130,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Members in order, or the columns of a table.
-
-    Attributes:
-        types: Name to type, in order.
-    """
+    """Members in order, or the columns of a table; `types` by name."""
 
     fields: tuple[Field, ...]
     types: Mapping[str, LakeType] = field(init=False, repr=False, compare=False)

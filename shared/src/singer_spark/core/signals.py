@@ -45,11 +45,7 @@ class Stopped(BaseException):
 
 
 class StoppedByError(Stopped):
-    """A thread found that the run can't continue.
-
-    Attributes:
-        error: What it found.
-    """
+    """A thread found an error with which the run can't continue."""
 
     def __init__(self, error: Exception) -> None:
         BaseException.__init__(self, str(error))

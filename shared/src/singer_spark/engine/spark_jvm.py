@@ -222,11 +222,7 @@ def jvm_is_alive() -> bool:
 
 
 def end_jvm(*, for_good: bool = False) -> None:
-    """End the JVM, even during a job or its start; does nothing if there is none.
-
-    Args:
-        for_good: Forbid this process to start another.
-    """
+    """End the JVM, if any, even during a job or its start; `for_good`: no other may be started."""
     with _jvm.starting:
         _jvm.forbidden = _jvm.forbidden or for_good
         process, _jvm.process = _jvm.process, None

@@ -66,8 +66,7 @@ def set_up_logs(program: str, level: str | None) -> None:
 def leave_out_libraries(*, sdk: bool = True) -> None:
     """Keep the libraries' messages about their own work out of the log, except warnings.
 
-    Args:
-        sdk: Whether to include singer-sdk: on the present handlers, and not at `debug`.
+    With `sdk` also singer-sdk's: on the present handlers, and not at `debug`.
     """
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)

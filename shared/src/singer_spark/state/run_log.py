@@ -72,7 +72,6 @@ class RunEntry:
         phase: `committed`, `published` or `aborted`.
         last_committed: The newest committed run before this one, if any.
         state: The state that it saved; None if it saved none.
-        body: The whole object.
     """
 
     run_id: str

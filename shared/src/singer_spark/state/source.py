@@ -53,7 +53,6 @@ class StateSource:
 
     Attributes:
         lake: The bucket whose runs save it; None if unknown or unreachable.
-        pipeline: Name of the isolated state.
     """
 
     store: StateStore

@@ -253,7 +253,6 @@ class Checkpoint:
     """The progress of a dead run that can be continued.
 
     Attributes:
-        run_id: The run that wrote it.
         after: The last committed run before that one; None: there was none.
         began_from: The saved state that it began from; None: there was none.
         state: The value of the STATE up to which files are staged.

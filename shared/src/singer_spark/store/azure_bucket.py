@@ -34,7 +34,6 @@ class AzureAccount:
     """One account and the login to it.
 
     Attributes:
-        name: The account's name.
         endpoint: The blob service, if not `https://<account>.blob.core.windows.net`; else empty.
         login: The login options by adlfs's names; empty for the machine's own login.
         anonymous: Requests are not signed.

@@ -41,11 +41,7 @@ class StoreFailure(OSError):
 
 
 class ExplainedError(OSError):
-    """A failure whose text says why.
-
-    Attributes:
-        way_out: What the user can do.
-    """
+    """A failure whose text says why, and whose `way_out` what the user can do."""
 
     def __init__(self, text: str, way_out: str) -> None:
         super().__init__(text)

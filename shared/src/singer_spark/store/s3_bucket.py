@@ -40,7 +40,6 @@ class S3Account:
 
     Attributes:
         endpoint: The server's URL; empty for Amazon's own.
-        region: The bucket's region.
         keys: Access key, secret, and token or empty; None if they come from elsewhere.
         profile: Profile in AWS config files, empty for the default one; None if no file is used.
         anonymous: Requests are not signed.

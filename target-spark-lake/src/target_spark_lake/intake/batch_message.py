@@ -110,16 +110,14 @@ def _format(stream: str, encoding: object) -> str:
     if not isinstance(name, str) or name not in COMPRESSIONS:
         raise _malformed(
             stream,
-            f"a BATCH message has the format {name!r}; known are "
-            f"{', '.join(COMPRESSIONS)}: set "
+            f"a BATCH message has the format {name!r}; known are {', '.join(COMPRESSIONS)}: set "
             "batch_config of the tap (encoding, format) to one of them",
         )
     if compression not in (None, "", *COMPRESSIONS[name]):
         known = ", ".join(COMPRESSIONS[name])
         raise _malformed(
             stream,
-            f"a BATCH message of format {name} has the compression "
-            f"{compression!r}; known are "
+            f"a BATCH message of format {name} has the compression {compression!r}; known are "
             f"{known}: set batch_config of the tap (encoding, compression) to one of them",
         )
     return name
@@ -159,8 +157,6 @@ class BatchLocation:
     """A file of a manifest, located.
 
     Attributes:
-        storage: The storage it is in.
-        path: Its path there.
         size: Its size in bytes.
         in_bucket: Whether that storage is the lake's own bucket.
         is_ours: Whether it was written for this lake to consume; other files are only read.
@@ -210,8 +206,7 @@ class BatchLocations:
                     raise ProtocolError(
                         LakeCode.BATCH_FILE_DAMAGED,
                         f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote "
-                        f"{file.bytes}: it is "
-                        "not whole; nothing was published, run the tap again",
+                        f"{file.bytes}: it is not whole; nothing was published, run the tap again",
                     )
                 inside = storage is self._bucket
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(

@@ -60,9 +60,7 @@ class RecordLines:
     """Adjacent RECORD lines of one stream.
 
     Attributes:
-        stream: The stream's name.
         data: Whole lines, each with its newline.
-        rows: Number of lines.
         first_line: Number of the first one, from 1, in the input or the file that they come from.
         file: Name for errors of the BATCH file that they come from; None for lines of the input.
     """

@@ -43,16 +43,13 @@ class StreamSchema:
     """The lake's interpretation of a SCHEMA message.
 
     Attributes:
-        stream: Name of the stream.
         schema: JSON Schema of a record, without the metadata columns that the target adds itself.
         key_properties: Primary key; empty if there is none.
         load_method: From option, annotation, replication method or setting, in this order.
         extent: `full` or `delta` if the tap declares it.
         cursor: Columns that find a key's newest row, by priority; without, it is the last one.
         hard_delete: Whether deleted rows are removed rather than marked.
-        bookmark_properties: As sent by the tap.
         partition_by: As given in the settings.
-        late_rows: Whether the records that follow were committed late.
         numbers: Cursor columns with numbers at the source, whatever their type in the lake.
         keeps_deletes: Whether deletes reported by the tap are rows of the lake. Without their mark
             they would look like any others, so the mark's column is not optional metadata.
@@ -183,9 +180,8 @@ class StreamSchema:
         if self.merges and self.key_properties != earlier.key_properties:
             raise _malformed(
                 self.stream,
-                f"a second SCHEMA changes the primary key from "
-                f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within "
-                "one run",
+                f"a second SCHEMA changes the primary key from {', '.join(earlier.key_properties)} "
+                f"to {', '.join(self.key_properties)} within one run",
             )
         in_order = self.schema.get(CURSOR_ORDER) == SOURCE_ORDER
         kept = (

@@ -57,7 +57,6 @@ class Batches:
     """Takes schemas and records of all streams.
 
     Attributes:
-        sinks: The run's data for each stream.
         adopted: What a dead run had staged for streams, and this run resumes from.
         skipped: Streams that the tap gave up on: nothing of them is published.
         replaced: Streams whose append-only tables this run replaces.

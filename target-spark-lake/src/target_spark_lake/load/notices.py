@@ -124,15 +124,9 @@ def notify_of_success(
     state: Mapping[str, Any] | None,
     max_lag_minutes: float | None,
 ) -> None:
-    """Notify of a published run; its outcome is `recovered` if the run before it failed.
+    """Notify of a published run and the `state` after it; `recovered` if the last run failed.
 
-    Args:
-        run: The run.
-        receivers: Those of the setting.
-        reports: What it published.
-        changes: How columns and keys of streams have changed, in words.
-        state: The state after the run.
-        max_lag_minutes: The bound for lags.
+    `changes` say in words how columns and keys of streams have changed.
     """
     if not receivers:
         return

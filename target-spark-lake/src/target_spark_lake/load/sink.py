@@ -184,7 +184,6 @@ class StreamSink:
     Attributes:
         schema: The last SCHEMA; lines in `batch` may be under others.
         table: Folder of the table, relative to the bucket.
-        rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
         announced: The last SCHEMA as it came.
         resolved: The stream under the last SCHEMA with records; None before the first record.

@@ -41,9 +41,8 @@ class PipelineStatus:
     Attributes:
         last_success: When its last successful sync ended, as text; `spark-lake`'s don't count.
         age_seconds: How long ago that was.
-        outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a
-            command, is not yet
-            published; `running` while the first sync runs; None if none ever started.
+        outcome: Outcome of the last sync that ended; `committed` if the last commit, also a
+            command's, is not published; `running` during the first sync; None before it.
         running: Whether a living process holds the pipeline.
         streams: By stream: rows of the last success, the bookmark and its age, how long no new rows
             have come, and the small files of each folder with many.

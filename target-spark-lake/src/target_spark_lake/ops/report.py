@@ -57,7 +57,6 @@ class StreamView:
     """A stream over the whole period.
 
     Attributes:
-        name: Its name.
         total: What runs did.
         rows: Rows in its table; None: unknown.
         watermark: The value of its replication key in the state.

@@ -91,7 +91,6 @@ class PipelineHistory:
     """A pipeline's runs and the state that they left.
 
     Attributes:
-        pipeline: Its name.
         runs: Oldest first.
         watermarks: Stream to the current value of its replication key.
         ended_early: Whether the last run did not get to the end of all streams.
@@ -249,11 +248,8 @@ class Chart:
     """A chart of one measure over all spans.
 
     Attributes:
-        title: What it shows.
         summary: The same as text, for users who can't see it.
         top: The greatest value.
-        is_log: Whether its scale is logarithmic.
-        bars: The bars of all spans.
         texts: The values of each span; empty without a run.
     """
 

@@ -89,9 +89,8 @@ def snapshot_view(
         other = other_engine if record.format == PARQUET else "load_method upsert"
         raise _impossible(
             stream,
-            f"table {table} has a column {taken}, which hides where in its files "
-            f"{engine} finds a row; use {other}, or rename the column (the tap's `rename`, or "
-            "stream_maps)",
+            f"table {table} has a column {taken}, which hides where in its files {engine} finds a "
+            f"row; use {other}, or rename the column (the tap's `rename`, or stream_maps)",
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
@@ -262,14 +261,9 @@ class SnapshotView:
         if self.without_deleted and DELETED_AT in self.columns:
             wanted += f" AND {quoted(DELETED_AT)} IS NULL"
         return (
-            f"SELECT {columns}\n"
-            "FROM (\n"
-            f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
-            f"{', '.join([*newest, *received])})"
-            " AS _spark_lake_row_id\n"
-            f"  FROM {source}\n"
-            ") AS versions\n"
-            f"WHERE {wanted}"
+            f"SELECT {columns}\nFROM (\n  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER "
+            f"BY {', '.join([*newest, *received])}) AS _spark_lake_row_id\n  FROM {source}\n) AS "
+            f"versions\nWHERE {wanted}"
         )
 
 

@@ -87,7 +87,6 @@ class ValueCheck:
         type: Their lake type.
         present: Whether NULL is invalid.
         finite: Whether NaN and infinities are invalid in a typed file; JSON has none.
-        limits: Limits of the values.
         closed: Whether members that the type does not have are invalid, at this level or below.
         parts: Checks of a struct's members by name, or of an array's elements under `ELEMENT`.
         free: Columns of a record outside its type, kept as JSON text.
