@@ -136,10 +136,8 @@ class _Stopping:
 
     def _say(self, text: str) -> None:
         # Not by `sys.stderr`, which may be in the middle of a line.
-        try:
+        with suppress(OSError):
             os.write(2, f"{self.program}: {text}\n".encode())
-        except OSError:
-            return
 
 
 _stopping = _Stopping()

@@ -116,13 +116,11 @@ class LiveLines:
 def _write_at_once(text: str) -> None:
     """Write in one call, so that no other line comes between, and wipe nothing."""
     stream = getattr(sys.stderr, "buffer", None)
-    try:
+    # If the terminal is gone, whatever matters is reported elsewhere.
+    with suppress(OSError):
         if stream is None:
             sys.stderr.write(text)
             sys.stderr.flush()
         else:
             stream.write(text.encode("utf-8", "replace"))
             stream.flush()
-    except OSError:
-        # The terminal is gone; whatever matters is reported elsewhere.
-        return

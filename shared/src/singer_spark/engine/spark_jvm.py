@@ -302,7 +302,5 @@ def _ending(code: int) -> str:
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal the whole group, as Spark's launcher may still be running."""
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return

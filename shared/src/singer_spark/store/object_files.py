@@ -184,11 +184,9 @@ class ObjectFiles:
         creation, exchange = self.bucket.conditions
         ignored = []
         for name, version in ((creation, ABSENT), (exchange, NO_OBJECT_HAS_THIS_VERSION[exchange])):
-            try:
+            with suppress(FileExistsError):
                 self._write_if(path, other, version)
                 ignored.append(name)
-            except FileExistsError:
-                pass
         return tuple(ignored)
 
     def upload(self, source: Path, path: str) -> None:

@@ -161,12 +161,8 @@ class NewPipeline:
             for text in value if isinstance(value, tuple) else (value,):
                 if isinstance(text, str) and _CONTROL.search(text):
                     problems.append(f"{name}: holds a line break or another control character")
-        for name, url in (
-            ("jdbc_url", self.jdbc_url),
-            ("bucket", self.bucket),
-            ("endpoint_url", self.endpoint_url),
-        ):
-            plain = _with_variables(url or "")
+        for name in ("jdbc_url", "bucket", "endpoint_url"):
+            plain = _with_variables(getattr(self, name) or "")
             in_plain = any(
                 is_secret_name(key) and not _WHOLE.fullmatch(value)
                 for key, value in url_parameters(plain)

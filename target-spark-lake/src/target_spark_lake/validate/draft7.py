@@ -290,9 +290,9 @@ def _unique_items(validator: Validator, unique: bool, value: Any, _: Any) -> Ite
     """Like jsonschema's own check, which compares each element with each other one."""
     from jsonschema import ValidationError
 
-    if unique and validator.is_type(value, "array"):
-        if len({to_json(canonical(each)) for each in value}) < len(value):
-            yield ValidationError(f"{value!r} has non-unique elements")
+    is_judged = unique and validator.is_type(value, "array")
+    if is_judged and len({to_json(canonical(each)) for each in value}) < len(value):
+        yield ValidationError(f"{value!r} has non-unique elements")
 
 
 def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:

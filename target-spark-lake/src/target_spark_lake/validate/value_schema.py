@@ -163,12 +163,9 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
     for keyword in LENGTHS if is_text else BOUNDS:
         value = schema.get(keyword)
         # Draft 4 put a bare true beside the bound; Draft 7 does not know that.
-        if isinstance(value, bool) and keyword in BOUNDS:
-            del rest[keyword]
-        elif (
-            isinstance(value, int | float)
-            and keyword in BOUNDS
-            and _is_beyond(keyword, value, lake)
+        if keyword in BOUNDS and (
+            isinstance(value, bool)
+            or (isinstance(value, int | float) and _is_beyond(keyword, value, lake))
         ):
             del rest[keyword]
         elif isinstance(value, int if is_text else int | float) and (
