@@ -39,9 +39,9 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Begin the JVM in the background by `start`, whose errors come later, unless there is one.
+    """Start the JVM in the background by `start`, unless there is one.
 
-    The jars are on its class path besides Spark's.
+    Errors are raised where the JVM is requested. The jars are on its class path besides Spark's.
     """
     if is_begun():
         return

@@ -151,7 +151,7 @@ class BatchRoots:
     ) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
         """The locations that a name may mean, the likelier first, and the error if none has a file.
 
-        That is an error if one reading is not allowed: it must not reveal whether a file is there.
+        There is one if a reading is not allowed, which must not reveal whether a file is there.
 
         Raises:
             ProtocolError: no reading of the name leads to an allowed location.

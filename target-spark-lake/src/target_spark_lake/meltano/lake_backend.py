@@ -200,7 +200,7 @@ class LakeStateStoreManager(StateStoreManager):
         )
 
     def _was_committed(self, location: _Location, value: JSON) -> bool:
-        """Whether the target itself committed a state with its rows: it must not come back."""
+        """Whether the target committed a state with its rows: Meltano must not bring it back."""
         edited = False
         for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT):
             if not entry.state:

@@ -61,7 +61,7 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """Rows with these columns and `rules.ROW_ID`, in order of receipt; or StorageError."""
+        """Rows of these columns, and `rules.ROW_ID`, growing with receipt; raises StorageError."""
         own, reader = self.columns, ArrowRows(storage)
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         for each in self.files:

@@ -136,7 +136,7 @@ def reset(run: PipelineRun, stream: str | None = None) -> bool:
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Restore the state that a run saved or, `before`, found."""
+    """Restore the state that a run saved or, `before`, found; ConfigurationError: there is none."""
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 
