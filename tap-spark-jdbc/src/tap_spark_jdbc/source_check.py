@@ -58,9 +58,7 @@ def check_source(
     *,
     from_environment: bool = False,
 ) -> CheckedSource:
-    """Examine the source of a tap with this config; `target` is the target's config, for the
-    bookmarks that it keeps.
-    """
+    """Examine a tap's source; `target` is the target's config, for its bookmarks."""
     import_singer_sdk()
     from tap_spark_jdbc.extract.run_state import OpeningState, settings_of_the_state
     from tap_spark_jdbc.plan.catalog import catalog_of
@@ -149,9 +147,7 @@ def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
 
 
 def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
-    """A pooler reports another process to its clients than the server's; in transaction mode they
-    share a session.
-    """
+    """A pooler reports another process than the server; in transaction mode, clients share it."""
     if tap.database.source.dialect.name != "postgresql" or (session := connection.session) is None:
         return
     ((process,),) = connection.rows("SELECT CAST(pg_catalog.pg_backend_pid() AS text)")
@@ -284,9 +280,7 @@ def drop_log(
     *,
     from_environment: bool = False,
 ) -> list[str]:
-    """Remove the slot and the publication of a tap with this config, and return their names; starts
-    the JVM.
-    """
+    """Remove a tap's slot and publication, and return their names; starts the JVM."""
     import_singer_sdk()
     from tap_spark_jdbc.extract.run_state import OpeningState
     from tap_spark_jdbc.send.stream_order import log_of

@@ -181,9 +181,7 @@ class SourceView:
         return [BucketSum(bucket, bool(newer), *sums) for bucket, newer, *sums in numbers]
 
     def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
-        """Slices along the primary key, so that a row whose replication key changes meanwhile is
-        read once.
-        """
+        """Slices along the primary key: a row whose replication key changes is read once."""
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
         bounds = None if split is None else extraction.bounds(split)
         return list(split_slices(bounds, lambda: rows))
@@ -200,9 +198,7 @@ class SourceView:
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
-    """The number of buckets, a power of two, high enough that few rows must be read if sums
-    differ.
-    """
+    """The number of buckets, a power of two: if sums differ, few rows must be read."""
     counted = (
         sum(each.most or SLICE_ROWS for each in slices)
         if len(slices) > 1
@@ -213,9 +209,7 @@ def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
 
 
 def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
-    """Why these columns can't be summed up, naming those without a text of their values; None: they
-    can.
-    """
+    """Why these columns can't be summed up, with those that have no text; None: they can."""
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"
     columns = sql.plan.sent_columns

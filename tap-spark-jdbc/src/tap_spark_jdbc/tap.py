@@ -215,9 +215,7 @@ class TapSparkJdbc(HookedTap):
         return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
 
     def check_staging(self) -> None:
-        """Check that a run knows where its batch files go; ConfigurationError: nothing says
-        where.
-        """
+        """ConfigurationError: nothing says where the run's batch files go."""
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
                 TapCode.BATCH_LOCATION,
@@ -241,9 +239,7 @@ class TapSparkJdbc(HookedTap):
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Decide where the run starts: where a dead run stopped, if it can be continued, otherwise
-        at the given state.
-        """
+        """Start where a dead run stopped, if it can be continued, or else at the given state."""
         from tap_spark_jdbc.extract.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
@@ -304,9 +300,7 @@ class TapSparkJdbc(HookedTap):
         self.finish_streams()
 
     def _sent_again(self) -> dict[str, Any] | None:
-        """What becomes of append-only tables whose streams are otherwise read by increments; None:
-        none is sent whole.
-        """
+        """What becomes of append-only tables that are sent whole this time; None: none is."""
         if self._opening.start != "full" and not self._opening.full:
             return None
         streams = {
@@ -352,9 +346,7 @@ class TapSparkJdbc(HookedTap):
             )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
-        """Send the unchanged streams, then the others in order, while the next ones are being
-        read.
-        """
+        """Send the unchanged streams, then the others in order; the next ones are prefetched."""
         from tap_spark_jdbc.send.stream_order import StreamPrefetch
 
         streams = self._send_unchanged(streams)
@@ -418,9 +410,7 @@ class TapSparkJdbc(HookedTap):
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
-        """Refuse maps for streams that Spark writes or compares, because these can't be changed
-        record by record.
-        """
+        """Refuse maps for streams whose records do not pass through Python one by one."""
         for stream in self._jdbc_streams():
             if stream.hands_on_lines:
                 continue

@@ -84,9 +84,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             self._start(server, first)
 
     def _ask(self) -> BinlogServer:
-        """Ask the server once for what all bookmarks are compared with, beginning with where the
-        log ends.
-        """
+        """Ask the server once for what bookmarks are compared with, first for the log's end."""
         server = self._server = BinlogServer.of(self._database)
         self._until = server.end()
         self._files, self._executed = server.files(), server.executed
@@ -163,9 +161,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         logged_tables(BinlogServer.of(self._database), [plan])
 
     def overview(self) -> str:
-        """See `ChangeLog.overview`: where the binary log ends; its file is requested, as a reading
-        would.
-        """
+        """See `ChangeLog.overview`: where the log ends; its file is requested, as in a reading."""
         from tap_spark_jdbc.binlog.dump import Dump
 
         server = self._opened()
@@ -177,9 +173,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         return self._server or self._ask()
 
     def drop(self) -> list[str]:
-        """See `ChangeLog.drop`. Nothing to do, as the server keeps nothing for a reader of its
-        binary log.
-        """
+        """See `ChangeLog.drop`: the server keeps nothing for a reader of its binary log."""
         return []
 
     def _parsed(self, stream: str, entry: Mapping[str, Any] | None) -> BinlogBookmark | None:
@@ -263,9 +257,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         )
 
     def _move(self, reading: BinlogReading, end: LogPosition) -> None:
-        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
-        move, too.
-        """
+        """Move all bookmarks, of unchanged streams too, to where a transaction or run ends."""
         assert self._server is not None
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], self._streams[name]

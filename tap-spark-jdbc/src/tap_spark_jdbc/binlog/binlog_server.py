@@ -86,9 +86,7 @@ class BinlogServer:
 
     @classmethod
     def of(cls, database: Database) -> BinlogServer:
-        """The server, if its binary log can be read; ConfigurationError: why it can't, and what to
-        do.
-        """
+        """The server; ConfigurationError: why its log can't be read, and what to do."""
         known = _variables(database)
         text = known.get("version", "")
         is_mariadb = "mariadb" in text.lower()
@@ -360,9 +358,7 @@ def _without_lock(
 
 
 def _check_no_one_waits(database: Database) -> None:
-    """Raise ConfigurationError if transactions may be in the log long before they become
-    visible.
-    """
+    """Raise ConfigurationError if transactions may be logged long before they are visible."""
     found = database.connection.rows("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_status'")
     names = [str(name).lower() for name, on in found if on == "ON"]
     if any(each.endswith(("source_status", "master_status")) for each in names):

@@ -48,9 +48,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Commits:
-    """The transaction of each row: its position as a number and as text, and its time in seconds
-    since 1970.
-    """
+    """The transaction of each row: its position as number and as text, its time in Unix seconds."""
 
     lsn: Numbers
     position: pa.Array
@@ -148,9 +146,7 @@ class BinlogStream(PendingLines):
         }
 
     def _refuse_new(self, unknown: Sequence[str]) -> None:
-        """Raise SourceError if the table has one of these columns now; a column that came and went
-        does not count.
-        """
+        """Raise SourceError if the table has one of these columns now, and not only in between."""
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(
                 TapCode.LOG_TABLE_CHANGED,

@@ -120,9 +120,7 @@ class BinlogValues:
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
-        """The values as the server writes them: bytes by two digits each, numbers with the zeros of
-        a `zerofill`.
-        """
+        """The values as the server writes them: bytes in hexadecimal, zeros of a `zerofill`."""
         native = logged.native.lower()
         if kind.code in _DATES:
             return Moments.of(values, kind).texts()
@@ -187,9 +185,7 @@ class BinlogValues:
         return self._decoded(found, logged.charset)
 
     def _decoded(self, found: pa.Array, charset: str) -> pa.Array:
-        """Texts of a character set; pa.ArrowInvalid or ValueError: bytes that are not text of that
-        set.
-        """
+        """Texts of a character set; pa.ArrowInvalid or ValueError: these bytes are none."""
         if charset in _UTF8:
             return found.cast(pa.string())
         if (codec := _CODECS.get(charset)) is not None:
@@ -279,9 +275,7 @@ def _vectors(found: pa.Array) -> pa.Array:
 
 
 def _uncompressed(found: pa.Array) -> pa.Array:
-    """Undo the compression of MariaDB's columns: a byte of flags, the size, then zlib's data
-    without its head.
-    """
+    """Undo MariaDB's compression of columns: a byte of flags, the size, headless data of zlib."""
 
     def whole(data: bytes) -> bytes:
         method, size = data[0] >> 4, data[0] & 7

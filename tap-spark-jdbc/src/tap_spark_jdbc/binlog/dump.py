@@ -189,9 +189,7 @@ class Dump:
 
     @classmethod
     def of(cls, source: JdbcSource) -> Dump:
-        """A reading of the server that the JDBC URL names; ConfigurationError: its log can't be
-        read as the URL says.
-        """
+        """A reading of the URL's server; ConfigurationError: its log can't be read that way."""
         return cls(BinlogLogin.of(source))
 
     def created(self, position: LogPosition) -> int:

@@ -209,9 +209,7 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Undo MariaDB's compression: a byte with the number of bytes of the size, the size, zlib's
-    data.
-    """
+    """Undo MariaDB's compression: a byte with the length of the size, the size, zlib's data."""
     if not data:
         return data
     return zlib.decompress(data[1 + (data[0] & 7) :])
@@ -220,9 +218,7 @@ def _inflated(data: bytes) -> bytes:
 def _unpacked(
     data: bytes, begins: Numbers, ends: Numbers, tails: Numbers
 ) -> tuple[bytes, Numbers, Numbers, Numbers]:
-    """Append the events of compressed transactions (`binlog_transaction_compression`), in their
-    offsets.
-    """
+    """Append the events of compressed transactions (`binlog_transaction_compression`)."""
     whole, parts = bytearray(data), []
     for begin, end, tail in zip(begins.tolist(), ends.tolist(), tails.tolist(), strict=True):
         if data[begin + 4] != PAYLOAD:
@@ -293,9 +289,7 @@ class Statement:
 
 
 def _named(database: str, tokens: list[str], verb: str) -> list[tuple[str, str]]:
-    """The names at the beginning: one for ALTER and CREATE, a list for the others; RENAME has two
-    for each table.
-    """
+    """The names at the beginning: one for ALTER and CREATE, two a table for RENAME, else a list."""
     found, at = [], 0
     while at < len(tokens):
         parts = [_name(tokens[at])]

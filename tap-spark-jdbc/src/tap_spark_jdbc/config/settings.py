@@ -214,8 +214,7 @@ class TapSettings:
     batch_config: BatchSettings | None = setting(
         BATCH_CONFIG,
         "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the "
-        "executors straight to "
-        "storage and named in BATCH messages ([batches](engines.md#batches))",
+        "executors straight to storage and named in BATCH messages ([batches](engines.md#batches))",
     )
     add_record_metadata: bool = setting(
         {"type": "boolean"},
@@ -227,10 +226,9 @@ class TapSettings:
     )
     ssh_tunnel: SshSettings | None = setting(
         SSH_TUNNEL,
-        "The database is reached through this machine: `host`, `port`, `username`, "
-        "`private_key` or `private_key_path` (`private_key_password`) or `password`, "
-        "`host_key` or `known_hosts_path`, `bind_address` "
-        "([tunnels](configuration.md#ssh-tunnels))",
+        "The database is reached through this machine: `host`, `port`, `username`, `private_key` "
+        "or `private_key_path` (`private_key_password`) or `password`, `host_key` or "
+        "`known_hosts_path`, `bind_address` ([tunnels](configuration.md#ssh-tunnels))",
     )
     storage_options: Mapping[str, Any] = setting(
         OPTIONS, "fsspec's options, for `--state` and for batches", of=dict, secret=True

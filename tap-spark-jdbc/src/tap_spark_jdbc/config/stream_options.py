@@ -51,9 +51,7 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Parse a spec; an error shows at which character it goes wrong, and what was expected
-        there.
-        """
+        """Parse a spec; an error says at which character it fails, and what was expected."""
         return _Parser(text).spec()
 
 
@@ -207,9 +205,7 @@ def bare(sql: str) -> str:
 
 
 def _only_sorts(words: list[str]) -> bool:
-    """Whether a statement ends in ORDER BY without a clause that uses the order (TOP, OFFSET …
-    ROWS, FOR XML).
-    """
+    """Whether a statement ends in ORDER BY, and no clause (TOP, OFFSET … ROWS, FOR XML) uses it."""
     behind = next(
         (words[n + 2 :] for n in range(len(words)) if words[n : n + 2] == ["ORDER", "BY"]), None
     )
@@ -219,9 +215,7 @@ def _only_sorts(words: list[str]) -> bool:
 
 
 def _outer_words(sql: str) -> Iterator[str]:
-    """The words of a statement outside of parentheses, names in quotes, strings and comments, in
-    upper case.
-    """
+    """The words outside of parentheses, quotes, strings and comments, in upper case."""
     depth = 0
     for token in _TOKENS.finditer(sql):
         depth += bool(token["opens"]) - bool(token["closes"])
@@ -344,9 +338,7 @@ def stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, S
 
 
 def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
-    """Split a composite key: its first column is the replication key, and the second one breaks its
-    ties.
-    """
+    """Split a composite key into the replication key and the column that breaks its ties."""
     key = known.get("replication_key")
     if not isinstance(key, list) or not key:
         return

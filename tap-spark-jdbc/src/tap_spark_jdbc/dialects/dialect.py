@@ -56,8 +56,7 @@ class CatalogQueries:
         views: `table_schema, table_name` of all views, for a database in which a single broken view
             makes the other queries fail; None: it does not.
         defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each
-            column's default, with
-            what fills it when a row changes. A run does not ask for it.
+            column's default, with what fills it when a row changes. A run does not ask for it.
     """
 
     columns: str
@@ -106,8 +105,7 @@ class Marks:
             followed by the text.
         read_as: Spark type of that.
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
-            for all texts as a
-            JSON array.
+            for all texts as a JSON array.
         begin: Begins a session that asks about many tables in one statement, and so must not wait
             long or for locks.
     """
@@ -164,8 +162,8 @@ class Dialect:
             column itself is selected); `{complaint}` begins the error of a value that does not
             compare as the key's type.
         integer_expression: SQL template over `{e}`, an expression, that turns texts of integers
-            into integers, and
-            leaves all else unchanged; None: the database's expressions have types.
+            into integers, and leaves all else unchanged; None: the database's expressions have
+            types.
         now: SQL expression for the database's clock, in UTC.
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
@@ -184,37 +182,32 @@ class Dialect:
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes
-            `{hex}`, or over
-            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself
-            in any literal.
+            `{hex}`, or over its text `{doubled}` with quotes and backslashes doubled; None: a
+            backslash means itself in any literal.
         line_continuation: A backslash before a line feed in a literal removes both.
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
         url_form: The prefix and the parameter that the URL must have, for both Spark and the
-            driver; the latter may be
-            empty.
+            driver; the latter may be empty.
         parameters: The driver's spelling of URL parameters that users of another driver write.
         by_other_drivers: The dialect as another driver needs it, by the group and name of the
             driver's package.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and
-            `{scale}`, by which the
-            driver describes a query's column, for its type as in `catalog`; None: the driver's name
-            is used.
+            `{scale}`, by which the driver describes a query's column, for its type as in `catalog`;
+            None: the driver's name is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
         late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
             can.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
-            seconds, NULL if
-            there is none, and for the clock in seconds since 1970; None: unknown.
+            seconds, NULL if there is none, and for the clock in seconds since 1970; None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.
         width: SQL template for the size in bytes: over `{c}` for a text or bytes, over `{s}` for
             what is read of the column; None: none is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
-            aborted; None: the
-            driver has none.
+            aborted; None: the driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
         key_ranges: A range of a primary key costs less than a scan of the table; otherwise tables
             are not cut along it.
@@ -227,17 +220,15 @@ class Dialect:
         columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
             there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
-            `{milliseconds}`; if it
-            contains `{session}`, it replaces the last of `session_statements`, which is put there;
-            None: unknown.
+            `{milliseconds}`; if it contains `{session}`, it replaces the last of
+            `session_statements`, which is put there; None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; otherwise
             Python does that, value by value.
         checksums: How rows are summed up; None: unknown.
         marks: How rows are marked; None: unknown, or the database shares snapshots, in which rows
             have their writer.
         together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
-            one text: a line a
-            row, with a space between both.
+            one text: a line a row, with a space between both.
         alive: How the server is asked whether it is still there; None: it is no server, or its
             driver sets no limit.
     """
@@ -301,9 +292,7 @@ class Dialect:
 
     @property
     def own_connections(self) -> int:
-        """Connections of each stream that is begun, besides its readers': for queries, and for the
-        snapshot.
-        """
+        """Connections of each begun stream besides its readers': for queries, for the snapshot."""
         return 2 if self.shares_snapshots else 1
 
     def with_driver(self, driver: str | None, package: str | None) -> Dialect:
@@ -361,9 +350,7 @@ class Dialect:
         return ".".join(self.quote(part) for part in parts)
 
     def column_of(self, table: Table, name: str) -> str:
-        """A column of a table that is read, with its qualifier: without one, ORDER BY would mean an
-        alias of that name.
-        """
+        """A qualified column of a table that is read: in ORDER BY a bare one may be an alias."""
         return f"{'q' if table.query is not None else self.table(table)}.{self.quote(name)}"
 
     def string(self, text: str) -> str:
@@ -388,9 +375,7 @@ class Dialect:
     def literal(
         self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None
     ) -> str:
-        """A value as a literal that compares like the column; for a textual key it is `raw`, or in
-        the form of `like`.
-        """
+        """A literal that compares like the column; of a textual key `raw`, or like `like`."""
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
         template = key.column.reading.key_literal or self.literals[_literal_type(key)]
@@ -408,9 +393,7 @@ class Dialect:
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
-        """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)`
-        accept.
-        """
+        """SQL of the key's text (`getString`) that `Key.parse` and `literal(raw=)` accept."""
         template = self.key_select.get(_literal_type(key), "{c}")
         message = self.string(complaint_of_key(key.column.name, key.key_type))
         return template.replace("{complaint}", message).replace("{c}", self.quote(key.column.name))
@@ -481,9 +464,7 @@ def text_form(value: KeyValue, like: str | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text for UNISTR, with each UTF-16 unit beyond ASCII, and each backslash, as four
-    digits.
-    """
+    """The text for UNISTR: backslashes and UTF-16 units beyond ASCII as four digits."""
 
     def units(sign: re.Match[str]) -> str:
         return "\\" + sign[0].encode("utf-16-be", "surrogatepass").hex("\\", 2)
@@ -492,9 +473,7 @@ def _escaped(text: str) -> str:
 
 
 def _literal_type(key: Key) -> KeyType:
-    """The key type of the literal: instants and naive times have their own, and a text column is
-    compared as text.
-    """
+    """The key type of the literal; a text column is compared as text."""
     if key.column.key_type is KeyType.STRING:
         return KeyType.STRING
     return key.key_type

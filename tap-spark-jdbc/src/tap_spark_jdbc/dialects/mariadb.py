@@ -230,9 +230,7 @@ _MODES = {
 
 
 def _for_mariadb_driver(parameters: list[str]) -> list[str]:
-    """With encryption as users of MySQL's driver request it, where this driver ignores that or does
-    not know the word.
-    """
+    """With encryption as MySQL's driver spells it, where this driver does not understand that."""
     given = {
         name.lower(): value.lower()
         for name, _, value in (each.partition("=") for each in parameters)

@@ -29,8 +29,7 @@ class Mask:
 
     Attributes:
         kind: `hash`: HMAC-SHA-256 in hexadecimal; `last4`: the last four characters of longer
-            texts; `redact`: a fixed
-            text; `null`: NULL, of the column's own type.
+            texts; `redact`: a fixed text; `null`: NULL, of the column's own type.
         key: The key of `hash`.
     """
 
@@ -52,9 +51,7 @@ class Mask:
 
     @property
     def without_key(self) -> Mask:
-        """The mask with a short digest instead of its key: a changed key is noticed, but can't be
-        found by guessing.
-        """
+        """The mask with a digest of its key, which shows a change but is too short to guess by."""
         return replace(self, key=hmac.digest(self.key, b"resume", "sha256")[:2])
 
     @property
@@ -87,9 +84,7 @@ class Mask:
         return text[-SHOWN:] if self.kind == "last4" and len(text) > SHOWN else REDACTED
 
     def spark_sql(self, text: str) -> str:
-        """The masked value in Spark SQL, from an expression for the text; for masks that are not in
-        the SELECT.
-        """
+        """The masked value in Spark SQL, given SQL of the text, for masks outside of the SELECT."""
         if self.kind == "hash":
             inner, outer = self._pads()
             hashed = f"sha2(concat(X'{inner}', CAST({text} AS BINARY)), 256)"

@@ -35,26 +35,21 @@ class Reading:
     Attributes:
         sql_type: The ANSI type shown in the catalog.
         select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins
-            an
-            error text, `{no_text}` the same for bytes that are not a text.
+            an error text, `{no_text}` the same for bytes that are not a text.
         read_as: Spark type of the result of `select` (for `customSchema`).
         becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of
-            `sql_type`,
-            or its text.
+            `sql_type`, or its text.
         problem: Why the column can't be read; None if it can.
         typed: The column's values are all of one type; otherwise only the user knows their order.
         ordered: The database can compare the column's values; otherwise it can't be a key of any
             kind.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's
-            template for the
-            key type does not.
+            template for the key type does not.
         key_operand: SQL template over `{c}` by which the column is compared with such a value.
         columnar: SQL template by which the database's columnar driver reads the value itself, if it
-            differs from
-            `select`.
+            differs from `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a
-            checksum of its row;
-            None: there is none.
+            checksum of its row; None: there is none.
         as_key: SQL template over `{c}` for the text in a record's key, if equal values have several
             texts.
         remark: What is logged about the column.
@@ -76,9 +71,7 @@ class Reading:
 
     @property
     def columnar_select(self) -> str | None:
-        """The SQL template for the database's columnar driver; None if the value needs a conversion
-        by Spark.
-        """
+        """The SQL template for the columnar driver; None: the value needs Spark's conversion."""
         return self.columnar or (self.select if self.becomes == "{c}" else None)
 
 
@@ -133,9 +126,7 @@ class Column:
 
     @property
     def key_type(self) -> KeyType | None:
-        """The natural key type; None if rows can't be ordered by the column (doubles, arrays,
-        JSON).
-        """
+        """The natural key type; None: rows can't be ordered by it (doubles, arrays, JSON)."""
         return (
             _KEY_TYPES.get(self.sql_type.name)
             if self.reading.typed and self.reading.ordered
@@ -190,9 +181,7 @@ class Table:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def obstacle(self, columns: Iterable[str]) -> str | None:
-        """What keeps the user from reading these columns, and what to do; None: nothing is known
-        to.
-        """
+        """What keeps the user from reading these columns, and what to do; None: nothing known."""
         if why := self.obstacles.get(""):
             return f"it can't be read: {why}"
         denied = [name for name in columns if name in self.obstacles]
@@ -255,9 +244,7 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def compares_alike(self, sent: Column) -> bool:
-        """Whether the sent values of its column have the same order everywhere; the order of texts
-        is the database's.
-        """
+        """Whether the column's sent values have one order everywhere; that of texts differs."""
         kind = _KEY_TYPES.get(sent.sql_type.name)
         return (
             kind is self.key_type

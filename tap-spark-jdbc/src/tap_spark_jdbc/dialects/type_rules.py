@@ -159,18 +159,14 @@ STANDARD_RULES = (
 
 
 def json_array(pattern: str, sql_type: str, select: str, text: str | None = None) -> TypeRule:
-    """An array that is read as one JSON array of its elements' texts; drivers' arrays are not
-    used.
-    """
+    """An array read as a JSON array of its elements' texts; drivers' arrays are not used."""
     elements = text_cast(SqlType.parse(f"{sql_type} ARRAY"))
     becomes = elements.replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
     return TypeRule(pattern, f"{sql_type} ARRAY", select, becomes=becomes, text=text)
 
 
 def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str] | None:
-    """The reading of the first matching rule, and its SQL template for a value's text, empty if it
-    has none.
-    """
+    """The first matching rule's reading, and its SQL template for a value's text or ""."""
     lowered = " ".join(native_type.lower().split())
     for rule in rules:
         match = re.fullmatch(rule.pattern, lowered)
@@ -192,9 +188,7 @@ def complaint_of_bytes(name: str, native_type: str) -> str:
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
-    """The beginning of the error for a value that does not compare like values of the key's
-    type.
-    """
+    """The beginning of the error for a value that does not compare as the key's type."""
     text = (
         f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
         "where, or take another key: "

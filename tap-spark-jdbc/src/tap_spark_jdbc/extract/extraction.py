@@ -43,8 +43,7 @@ class Extraction:
         sql: The stream's SQL, with this run's bookmark and upper bound.
         bookmark: Where the last run ended; None on a first, full or backfill run.
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has
-            no row there,
-            or there is no key.
+            no row there, or there is no key.
         connection: Used to find the bounds of slices.
         progress: What a run that died has already sent.
         begins_below: Whether it begins below its bookmark.
@@ -219,9 +218,7 @@ class Extraction:
 
     @property
     def saved_buckets(self) -> tuple[int, ...]:
-        """Bucket sums of the rows sent at the bookmark if there were too many for single
-        fingerprints; else empty.
-        """
+        """Bucket sums of the rows at the bookmark, if too many for fingerprints; else empty."""
         boundary = (
             self.bookmark.boundary
             if self.bookmark is not None and self.sql.unseen is None
@@ -242,9 +239,7 @@ class Extraction:
 
     @property
     def misses_bookmark(self) -> bool:
-        """Whether the upper bound lies below a bookmark at which rows were sent (`settle_seconds`
-        can cause that).
-        """
+        """Whether the upper bound is below a bookmark with sent rows (by `settle_seconds`)."""
         at, upper = self.sql.bookmark, self.sql.upper
         return at is not None and (upper is None or (self.begins_below and upper.value < at.value))
 
@@ -254,9 +249,7 @@ class Extraction:
         return replace(self, progress=progress, dropped=why)
 
     def behind_bookmark(self) -> Extraction:
-        """The same extraction without the rows in the bookmark's window, none of which has
-        changed.
-        """
+        """The same without the rows in the bookmark's window, none of which has changed."""
         at = self.sql.bookmark
         if self.whole is None or not self.reads_at_bookmark:
             return self
@@ -264,17 +257,13 @@ class Extraction:
         return replace(self, whole=None if ends else replace(self.whole, lower=at, after=True))
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
-        """The same extraction with only those rows at the bookmark that the last run could not see
-        (`unseen`).
-        """
+        """The same, but at the bookmark only rows that are `unseen` by the last run."""
         # Which of the rows in a window were seen, but are not in the next one, is not known.
         looks = (self.reads_at_bookmark or self.misses_bookmark) and self.sql.bookmark_since is None
         return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
-        """Whether a run that continues within these keys sends rows again, or must compare them
-        with those sent.
-        """
+        """Whether a run that continues within these keys must compare or send rows again."""
         if part is None or part.lower is None or self.bookmark is None:
             return False
         return part.lower == self.sql.bookmark or (
@@ -307,9 +296,7 @@ def since_of(bounds: ColumnBounds, bookmark: Bookmark) -> Point | None:
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
-    """The column that cuts a full table: the user's, else the primary key's first one if it can be
-    cut into ranges.
-    """
+    """The column that cuts a full table: the user's, else the primary key's first, if it can."""
     # Along another column, rows with the same record key would not come in the replication key's
     # order.
     if plan.sends_in_order:
@@ -348,9 +335,7 @@ def _upper(
 
 
 def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) -> Point | None:
-    """The inclusive lower bound of the run, where a bookmark does not say which rows below it were
-    sent.
-    """
+    """The run's inclusive lower bound, if no bookmark says which rows below it were sent."""
     plan = bounds.sql.plan
     if bookmark is None:
         return None if plan.start_value is None else bounds.point_of(plan.start_value)
@@ -373,9 +358,7 @@ def _next_window(
     window: LateWindow,
     oldest: Callable[[], Oldest | None],
 ) -> tuple[Point | None, tuple[tuple[int, int], ...]]:
-    """Where the window below this run's upper bound begins (None: there is none), and its
-    bookmark's `runs`.
-    """
+    """Where the window below the upper bound begins (None: nowhere), and its bookmark's `runs`."""
     if position is not None and position.upper is not None:
         # The dead run has sent rows, and kept the fingerprints of those in its window.
         return since_of(bounds, position.upper), position.upper.runs

@@ -53,8 +53,7 @@ class Look:
 
     Attributes:
         changed: There are too many rows at the bookmark for single fingerprints, and these buckets
-            have changed: only
-            their rows are sent.
+            have changed: only their rows are sent.
         older: The fingerprints at the bookmark were taken of numbers as Java 17 prints them, so new
             ones are taken in the same way.
     """
@@ -93,9 +92,7 @@ class Found:
         marks: tuple[Iterable[int], Iterable[int]],
         unread: int,
     ) -> Found:
-        """What was found in a slice of `rows` rows, `unread` of which don't count, and `nulls`
-        without replication key.
-        """
+        """What was found among `read` rows, `unread` of which don't count."""
         return cls(
             read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks
         )
@@ -175,9 +172,7 @@ def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int
 
 
 def without_unchanged(extraction: Extraction) -> Extraction:
-    """The extraction without the rows at the bookmark, if none of them has changed; otherwise the
-    same extraction.
-    """
+    """The extraction, without the rows at the bookmark if none of them has changed."""
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
     if (
@@ -220,9 +215,7 @@ def sealed(
 
 
 def _is_quick(extraction: Extraction) -> bool:
-    """Whether the rows are found by an index, and none is masked: the database would hash unmasked
-    values.
-    """
+    """Whether an index finds the rows, and none is masked: the database hashes unmasked values."""
     key = extraction.plan.replication_key
     if any(column.made_mask for column in extraction.plan.columns):
         return False
@@ -230,9 +223,7 @@ def _is_quick(extraction: Extraction) -> bool:
 
 
 def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
-    """The snapshot of the database's answer, and its checksum of the rows at a key; None if it
-    can't compute one.
-    """
+    """The snapshot of the answer, and the checksum of the rows at a key; None: there is none."""
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key
     assert key is not None

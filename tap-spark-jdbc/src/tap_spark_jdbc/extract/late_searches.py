@@ -101,9 +101,7 @@ class LateSearches:
         return other
 
     def described(self, plans: Iterable[StreamPlan]) -> dict[str, str]:
-        """How late rows are found in each of these streams, for users; the database is asked about
-        all of them at once.
-        """
+        """How late rows are found in each stream, for users; one question for all of them."""
         if not self._database.source.dialect.shares_snapshots:
             return {}
         guarded = [
@@ -126,9 +124,7 @@ class LateSearches:
         }
 
     def known(self, plan: StreamPlan) -> LateSearch | None:
-        """The search of a stream; None: its table was locked when the database was asked about
-        it.
-        """
+        """The search of a stream; None: its table was locked when that was asked."""
         return self._known.get(plan.stream)
 
     def of(self, plan: StreamPlan) -> LateSearch:
@@ -138,9 +134,7 @@ class LateSearches:
         return self._known[plan.stream]
 
     def _ask_all(self, plans: Sequence[StreamPlan]) -> None:
-        """Ask about all streams but those whose tables are locked by someone, which are asked about
-        in their turn.
-        """
+        """Ask about all streams whose tables are not locked; the others are asked in their turn."""
         try:
             self._ask(plans)
         except ConnectionLostError:
@@ -267,9 +261,7 @@ def warn_of_joined(stream: str, late: LateRows[Point]) -> None:
 
 
 def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
-    """The keys from the window's lower end to the run's upper bound, or to the bookmark if that is
-    above it.
-    """
+    """The keys from the window's lower end to the greater of upper bound and bookmark."""
     bookmark, key, upper = (
         extraction.bookmark,
         extraction.plan.replication_key,
@@ -339,9 +331,7 @@ def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Sl
 
 
 def not_reached(extraction: Extraction) -> Range[Point]:
-    """The range from the run's upper bound up to the bookmark's rows above it, which no other slice
-    reads.
-    """
+    """The range above the upper bound up to the bookmark's rows, which no slice reads."""
     at, upper = extraction.sql.bookmark, extraction.sql.upper
     return (
         Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)

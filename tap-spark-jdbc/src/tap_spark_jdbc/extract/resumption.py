@@ -50,9 +50,7 @@ _CHANGED = "rows of it were changed or deleted since"
 def fingerprint(
     plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect
 ) -> str:
-    """The SHA-256 of everything in plans, settings and raw config that decides which records are
-    sent, and in which order.
-    """
+    """The SHA-256 of all that decides which records are sent, and in which order."""
     decides = {
         "source": url_without_login(settings.jdbc_url),
         "safety_lag_seconds": settings.safety_lag_seconds or 0,
@@ -186,9 +184,7 @@ def _plain(value: object) -> Any:
 def moment_of(
     server: SnapshotServer, snapshot: str | None, relations: str | None
 ) -> TableMoment | None:
-    """The moment of a snapshot, given the server's text of it and the relations' digest; None
-    without both.
-    """
+    """The moment of a snapshot, by its text and the relations' digest; None without both."""
     if snapshot is None or relations is None:
         return None
     xmin, xmax = snapshot_numbers(snapshot)
@@ -232,9 +228,7 @@ def table_continued(
 
 @dataclass(frozen=True)
 class _Found:
-    """Rows of the part that was sent: those that were certainly visible then, and those that were
-    added since.
-    """
+    """Rows of the part that was sent: those surely visible then, and those added since."""
 
     old: int
     new: int

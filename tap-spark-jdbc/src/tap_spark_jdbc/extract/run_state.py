@@ -46,8 +46,7 @@ class OpeningState:
     Attributes:
         value: The Singer STATE value.
         start: `saved`, `first` (a location was named, nothing is there yet) or `full` (none was
-            named, or `--full`);
-            the run's own may become `resume`.
+            named, or `--full`); the run's own may become `resume`.
         checkpoint: What a dead run that began from this state has finished, if it is to be
             continued.
         pipeline: The pipeline it belongs to; empty if unknown.
@@ -83,8 +82,7 @@ class OpeningState:
 
         Raises:
             StateError: the state is malformed; with `full` that is only logged, as the state is not
-                needed, unless it
-                has bookmarks of other streams.
+                needed, unless it has bookmarks of other streams.
             StorageError: the source can't be read, or a newer version of the programs wrote the
                 checkpoint.
         """
@@ -149,25 +147,19 @@ class RunState:
         self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
-        """On a full run, drop the bookmarks of the streams that are extracted again; others are
-        kept.
-        """
+        """On a full run, drop the bookmarks of the streams that are extracted again."""
         for plan in plans:
             if self.is_full and plan.end_value is None:
                 self.note(plan.stream, None)
 
     @property
     def first_stream(self) -> str | None:
-        """The stream to begin with, so that a budget does not leave out the same streams in each
-        run.
-        """
+        """The stream to begin with, so that a budget leaves out others than the last time."""
         name = self.value.get(CURRENTLY_SYNCING)
         return name if isinstance(name, str) else None
 
     def begin_next_with(self, stream: str | None) -> None:
-        """Let the next run begin with this stream, which this run did not get to; None: no stream
-        was left out.
-        """
+        """Let the next run begin with this stream; None: this run got to all of them."""
         self.value.pop(CURRENTLY_SYNCING, None)
         if stream is not None:
             self.value[CURRENTLY_SYNCING] = stream
@@ -204,26 +196,20 @@ class RunState:
         return self._committed
 
     def note(self, stream: str, entry: dict[str, Any] | None) -> None:
-        """Set the entry of a stream that has its own kind of bookmark; None removes it, as for a
-        stream exported in full.
-        """
+        """Set the entry of a stream with its own kind of bookmark; None removes it."""
         if entry is None:
             self.entries().pop(stream, None)
         else:
             self.entries()[stream] = entry
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
-        """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before this
-        run, and before a dead run that it continues.
-        """
+        """Reset a failed stream, sent as `sent_as`, to its bookmark of the last commit."""
         self.note(stream, copy.deepcopy(self._committed.get(stream)))
         self._progress.pop(stream, None)
         self._skipped += sent_as
 
     def restart(self, stream: str, sent_as: Sequence[str]) -> None:
-        """Begin a stream, sent as `sent_as`, from its start, and say that what a dead run had sent
-        of it is void.
-        """
+        """Begin a stream, sent as `sent_as`, again: what a dead run had sent of it is void."""
         self._progress.pop(stream, None)
         self._last_line = messages.state_message(
             self.value, resume=self._resume(), skipped=self._skipped

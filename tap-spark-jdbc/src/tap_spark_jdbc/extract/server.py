@@ -106,17 +106,13 @@ WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) 
 
 @dataclass(frozen=True)
 class Heaps:
-    """A table whose rows have a writer, by its object identifier, and those of its parts that were
-    added to it.
-    """
+    """A table whose rows have a writer, by its OID, and the OIDs of parts that were added."""
 
     relation: int
     added: tuple[int, ...]
 
     def joined(self, last: TransactionSnapshot) -> str:
-        """The condition for rows of tables that were no part of the stream when the last run read
-        it.
-        """
+        """The condition for rows of tables that joined the stream since the last run."""
         if last.relation not in (None, self.relation):
             return ALL_JOINED
         return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
@@ -172,9 +168,7 @@ class SnapshotServer:
 
     @property
     def timeline(self) -> int | None:
-        """The server's timeline, which changes with a failover and with a restore to an earlier
-        state; None: not accessible.
-        """
+        """The timeline, which changes with a failover or a restore; None: not accessible."""
         return self._identity[1]
 
     @cached_property

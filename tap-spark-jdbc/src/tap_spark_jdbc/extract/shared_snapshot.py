@@ -155,17 +155,13 @@ class RelationShapes:
 
     @classmethod
     def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
-        """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the
-        statement.
-        """
+        """The shapes that a connection sees, given `FROM` and `WHERE` of the statement."""
         shapes = _shapes(within, _NAMED.replace("{source}", source))
         return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
 
     @cached_property
     def digest(self) -> str:
-        """The same text as long as no relation was dropped, replaced, emptied, rewritten or
-        altered.
-        """
+        """A text that changes if a relation was dropped, replaced, emptied or altered."""
         shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
         return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -269,9 +265,7 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap all reading of rows; DisturbedError: they are invalid, because DDL has come in
-        between, or is waiting.
-        """
+        """Wrap reading of rows; DisturbedError: DDL has come in between, or is waiting."""
         try:
             yield
         except SourceError as error:
@@ -344,9 +338,7 @@ class SharedSnapshot:
         return str(snapshot)
 
     def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
-        """A guard for reading a stream, given its `FROM` and `WHERE`; None if no snapshot is
-        held.
-        """
+        """A guard for reading a stream, given its `FROM` and `WHERE`; None: no snapshot is held."""
         if self._watch is None or self.identifier is None:
             return None
         connection = self._database.connection

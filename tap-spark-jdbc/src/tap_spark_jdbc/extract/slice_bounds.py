@@ -125,9 +125,7 @@ class ColumnBounds:
         return self.point_of(bookmark.value, bookmark.raw)
 
     def known(self, point: Point, earlier: Point | None) -> Point:
-        """`earlier` if the database compares both as equal (a collation that ignores case does),
-        else `point`.
-        """
+        """`earlier` if it equals `point` to the database (which may ignore case), else `point`."""
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         name = self.sql.dialect.operand(self.key.column)
@@ -147,9 +145,7 @@ class ColumnBounds:
 
     @property
     def _unique_numbers(self) -> int | None:
-        """About how many rows there are, if each has a whole number of its own; None: unknown, or
-        not all have one.
-        """
+        """About how many rows there are, if each has its own whole number; else None."""
         plan, column = self.sql.plan, self.key.column
         alone = plan.table.primary_key == (column.name,) and not column.nullable
         plain = plan.where is None and self.key_range is None
@@ -196,9 +192,7 @@ class ColumnBounds:
 
 
 def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
-    """Approximate bytes a row, from the table's first rows; None if no column is long by its
-    type.
-    """
+    """Approximate bytes a row, from the first rows; None if no column is long by its type."""
     table, template = sql.plan.table, sql.dialect.width
     long = long_columns(sql.plan)
     if not long:
@@ -217,9 +211,7 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
 
 
 def row_width(plan: StreamPlan, long: float | None) -> float:
-    """Approximate bytes a row at most, by the columns' types and the width of those that may be
-    `long`.
-    """
+    """Approximate bytes a row at most, by the types and the width of its `long` columns."""
     short = [column.sql_type for column in plan.columns if not _may_be_long(column.sql_type)]
     return (long or 0) + sum(
         kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short
@@ -248,9 +240,7 @@ def _may_be_long(kind: SqlType) -> bool:
 
 
 class SliceSize:
-    """Rows a slice and rows a round trip: as configured, else derived from the width of rendered
-    rows.
-    """
+    """Rows a slice and rows a round trip: as configured, or by the width of rendered rows."""
 
     def __init__(
         self,
@@ -318,9 +308,7 @@ class SliceSize:
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
     def batch_rows(self, *, may_be_long: bool) -> int:
-        """Rows of a batch that is held in memory as a whole; `may_be_long`: some may be far longer
-        than is known.
-        """
+        """Rows of a batch in memory; `may_be_long`: some may be far longer than is known."""
         width, most = self._read_bytes or self._guess, BATCH_ROWS
         if may_be_long:
             most = max(
@@ -329,9 +317,7 @@ class SliceSize:
         return _fitting(FETCH_BYTES, width, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
-        """Fetch fewer rows from now on, because `rows` were too wide for one round trip; safe from
-        any thread.
-        """
+        """Fetch fewer rows from now on: `rows` were too wide; safe from any thread."""
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
@@ -346,9 +332,7 @@ class SliceSize:
 
     @cached_property
     def guessed(self) -> float | None:
-        """Approximate bytes of a row's long values, before any row is measured; None: it has
-        none.
-        """
+        """Approximate bytes of a row's long values, before one is measured; None: it has none."""
         self._guess = self._look()
         return self._guess
 

@@ -184,15 +184,11 @@ class RunBudget:
         return None if self._rows is None else max(self._left(self._rows), 1)
 
     def stop(self) -> None:
-        """Note that a stream ends before its upper bound, even if its slices have fewer rows than
-        they were cut for.
-        """
+        """Note that a stream ends early, even if its slices have fewer rows than expected."""
         self._stopped = self.spent
 
     def bounded(self, rows: int) -> int:
-        """The `rows` of the next slice, limited to what is left; once nothing is left, `rows`
-        itself.
-        """
+        """The `rows` of the next slice, limited to what is left, unless nothing is left."""
         left = rows if self._rows is None else self._left(self._rows)
         return min(rows, left) if left > 0 else rows
 

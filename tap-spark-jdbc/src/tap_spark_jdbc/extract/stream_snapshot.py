@@ -87,15 +87,11 @@ class StreamSnapshots:
 
     @property
     def held(self) -> str | None:
-        """The server's text of the snapshot in which the stream is read; None if its readers share
-        none.
-        """
+        """The text of the snapshot in which the stream is read; None: readers share none."""
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:
-        """The server's text of a snapshot that shows no row which readers can't see; empty if there
-        is none.
-        """
+        """The text of a snapshot without rows that readers can't see; empty: there is none."""
         if not self._database.source.dialect.shares_snapshots:
             return ""
         return self._text or self.server.snapshot()
@@ -172,15 +168,11 @@ class StreamSnapshots:
 
     @property
     def reading(self) -> Callable[[], AbstractContextManager[None]]:
-        """A factory of the context for all reading of this stream's rows: see
-        `Undisturbed.reading`.
-        """
+        """Makes the context for all reading of this stream's rows: see `Undisturbed.reading`."""
         return nullcontext if self._undisturbed is None else self._undisturbed.reading
 
     def end(self) -> None:
-        """End a stream that was read completely or abandoned, and release its snapshot; never
-        raises.
-        """
+        """End a stream, read or abandoned, and release its snapshot; never raises."""
         self._undisturbed = None
         self._is_pinned = False
         self._shared.end()
@@ -313,9 +305,7 @@ class StreamSnapshots:
         return replace(extraction, snapshot=snapshot, renews=extraction.renews or not kept)
 
     def _looks_everywhere(self, extraction: Extraction, late: LateRows[Point]) -> bool:
-        """Whether late rows may lie below the window: of transactions that were open at the last
-        run, or joined it.
-        """
+        """Whether late rows may lie below the window: of open transactions, or joined tables."""
         last = late.snapshot
         if late.joined != NONE_JOINED or extraction.progress.split is not None:
             return True
@@ -333,9 +323,7 @@ class StreamSnapshots:
         text: str,
         near: Range[Point] | None,
     ) -> Written:
-        """The result of the look at the writers of the table's rows, or only of the rows that are
-        `near`.
-        """
+        """The result of the look at the writers of all rows, or only of those that are `near`."""
         (xmin, xmax), sql, key = (
             snapshot_numbers(text),
             extraction.sql,

@@ -161,9 +161,7 @@ class UnchangedStreams:
     def _without_open(
         self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
     ) -> Sequence[tuple[StreamPlan, Bookmark | None]]:
-        """The streams whose bookmarks need not name what is open now: below a window, only open
-        transactions are looked for.
-        """
+        """The streams whose bookmarks need not name open transactions, as those of windows must."""
         known = self.snapshots.searches.known
         windows = {
             each.stream
@@ -310,9 +308,7 @@ class UnchangedStreams:
         )
 
     def _can_be_asked(self, plan: StreamPlan, bookmark: Bookmark | None) -> bool:
-        """Whether its rows at the bookmark are known to be sent, and the server can show that they
-        are the same.
-        """
+        """Whether its rows at the bookmark are known, and the server can show they are the same."""
         key = plan.replication_key
         if key is None or plan.end_value is not None or plan.detect_deletes:
             return False

@@ -80,9 +80,7 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
 
 
 def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
-    """Schema and table of a catalog's stream by its metadata; without that, all tables that its
-    name can mean.
-    """
+    """Schema and table by a stream's metadata, else all tables that its name can mean."""
     root = _metadata(entry).get((), {})
     table = root.get("table-name") or entry.get("table_name")
     if table is not None:
@@ -100,9 +98,7 @@ def stream_of(entry: Mapping[str, Any]) -> str:
 
 
 def other_name(entry: Mapping[str, Any], table: Table) -> str | None:
-    """The name that a catalog gives to a table's stream in place of its own, under which nothing
-    would find it.
-    """
+    """Another name that a catalog gives to a table's stream, under which nothing finds it."""
     given = (stream_of(entry), str(entry.get("stream") or table.stream))
     return next((name for name in given if name != table.stream), None)
 

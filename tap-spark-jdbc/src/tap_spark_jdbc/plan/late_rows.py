@@ -88,9 +88,7 @@ class LateRows(Generic[K]):
         return unseen if self.joined == NONE_JOINED else f"({unseen} OR {self.joined})"
 
     def unseen(self, writer: str) -> str:
-        """The same for a row of a table that it read, given SQL of the row's writer: `WRITER` or
-        its alias.
-        """
+        """The same for a row of a table that it read; `writer` is SQL of the row's writer."""
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
         # After a whole cycle of numbers, they no longer identify the transactions that were seen.
@@ -109,8 +107,7 @@ class Written:
 
     Attributes:
         seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows,
-            ascending; at most
-            `MAX_SEEN`.
+            ascending; at most `MAX_SEEN`.
         late: Whether it shows a row that the last run could not see in the ranges where that run
             sent everything.
         new: Whether it shows any row that the last run could not see.

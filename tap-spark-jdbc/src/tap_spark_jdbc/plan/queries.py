@@ -94,9 +94,7 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
 def _catalog_types(
     connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
 ) -> list[str]:
-    """The types as the database's own catalog names them; a type that it can't name keeps the
-    driver's name.
-    """
+    """The types as the database's own catalog names them, else as the driver does."""
     assert dialect.described_type is not None
     expressions = [
         dialect.described_type.replace("{precision}", str(int(row["COLUMN_SIZE"] or 0)))
@@ -113,9 +111,7 @@ def _catalog_types(
 def with_computed_key(
     connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings
 ) -> Table:
-    """The table; if the stream's replication key is an expression, it is read by a query that
-    computes the key.
-    """
+    """The table, as a query that computes its replication key if that is an expression."""
     options = options_of(table.stream, settings)
     expression = options.replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:
@@ -150,9 +146,7 @@ def with_computed_key(
 
 
 def column_name(expression: str) -> str:
-    """The column's name, made from the expression's words, so that another expression is another
-    key.
-    """
+    """The column's name, made of the expression's words: another expression, another key."""
     words = "_".join(re.findall(r"\w+", expression.lower()))
     if len(words.encode()) <= _LONGEST_NAME:
         return words

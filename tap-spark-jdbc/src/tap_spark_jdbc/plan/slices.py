@@ -120,9 +120,7 @@ def indexed_slices(
     rows: Callable[[], int],
     split: Callable[[Range[K]], BoundsSource[K]] | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cut along an indexed replication key, and a value with too many rows along the split column,
-    if there is one.
-    """
+    """Cut along an indexed replication key, and a value with too many rows by `split`, if given."""
     for part, most in cut(bounds, whole, rows):
         if most is None and split:
             yield from tie_slices(split(part), part, rows)
@@ -133,9 +131,7 @@ def indexed_slices(
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cut rows that the replication key can't distinguish, in `part`, along the split column, from
-    `begin` on.
-    """
+    """Cut the rows of `part`, alike by the replication key, by the split column from `begin` on."""
     resume_at = None if part.closed else part.upper
     for piece, most in cut(split, Range(begin), rows):
         yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None, most=most)

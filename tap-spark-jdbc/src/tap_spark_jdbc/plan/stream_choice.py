@@ -244,9 +244,7 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 
 def is_named(table: Table, settings: TapSettings) -> bool:
-    """Whether a setting names the table or its stream plainly; otherwise only a pattern or the
-    default includes it.
-    """
+    """Whether a setting names the table or its stream, and not only by a pattern."""
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
     if table.query is not None and table.computed_key is None:
@@ -328,9 +326,7 @@ def specs_by_table(
 
 
 def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
-    """The tables that a spec can mean: spelled exactly, or else in any case; a schema may be left
-    out.
-    """
+    """The tables that a spec can mean, in any case if none is spelled so, in any schema."""
     inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
     exact = [
         name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)

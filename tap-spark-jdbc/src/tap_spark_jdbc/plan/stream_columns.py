@@ -61,9 +61,7 @@ def masked(column: Column, mask: Mask) -> Column:
 
 
 def _fitting(name: str, table: Table) -> list[str]:
-    """The columns that a mask may mean: all that differ by case alone, because otherwise one would
-    leak.
-    """
+    """The columns that a mask may mean: all that differ by case alone, so that none leaks."""
     return fitting_names(name, [column.name for column in table.columns])
 
 

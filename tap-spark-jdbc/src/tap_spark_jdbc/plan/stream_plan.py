@@ -128,16 +128,12 @@ class StreamPlan:
 
     @property
     def masked_names(self) -> frozenset[str]:
-        """Names of the masked columns, whose values neither a state nor a sum computed in the
-        database may show.
-        """
+        """The masked columns, whose values no state and no sum of the database may show."""
         return frozenset(column.name for column in self.columns if column.mask is not None)
 
     @property
     def has_twins(self) -> bool:
-        """Whether two rows may be the same record: a key column is left out, NULL, or read as
-        another type.
-        """
+        """Whether two rows may be one record: its key is left out, NULL, or of another type."""
         key = [self.table.column(name) for name in self.table.primary_key]
         # Hashes of different values differ.
         whole = {
@@ -159,9 +155,7 @@ class StreamPlan:
 
     @property
     def sends_in_order(self) -> bool:
-        """Whether rows are sent in the replication key's order, which alone shows the newest row of
-        a record key.
-        """
+        """Whether rows come in the key's order, which alone shows the newest of a record key."""
         own = self.table.primary_key
         return (
             self.source_order
@@ -295,9 +289,7 @@ def plan_streams(
 def refusal(
     of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False
 ) -> ConfigurationError:
-    """The error for problems of streams and of other settings; if there are several streams, each
-    is also logged as a line.
-    """
+    """The error for problems of streams, several of which are also logged, and of settings."""
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
     parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]

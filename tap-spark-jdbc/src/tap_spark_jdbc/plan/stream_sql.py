@@ -85,9 +85,7 @@ def checksum(dialect: Dialect, plan: StreamPlan, rows: int, total: int) -> str:
 
 
 def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object], form: str = "1") -> str:
-    """The checksum of rows, given the database's sums; if they are rendered differently, the same
-    rows are other records.
-    """
+    """The checksum of rows by the database's sums; records rendered differently are others."""
     rendering = [
         (name, dialect.select(each), each.reading.read_as, each.reading.becomes)
         for name, each in plan.sent_columns.items()
@@ -96,9 +94,7 @@ def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object], form
 
 
 def enclosed(expression: str) -> str:
-    """The user's own SQL in parentheses, so that a comment at its end does not swallow the closing
-    one.
-    """
+    """The user's own SQL in parentheses, the last of which no comment swallows."""
     return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
 
 
@@ -183,9 +179,7 @@ class StreamSql:
 
     @property
     def aliased(self) -> list[tuple[str, Column]]:
-        """The columns with aliases for SQL and Spark, so that the user's names need no quoting
-        there.
-        """
+        """The columns with aliases, so that Spark need not quote the user's names."""
         return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:
@@ -201,9 +195,7 @@ class StreamSql:
         )
 
     def _order(self) -> str:
-        """The clause that sorts a slice's rows in ascending order, NULL first; without a row limit,
-        databases drop it.
-        """
+        """The clause that sorts rows, NULL first; without a limit databases would drop it."""
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
             return ""

@@ -61,9 +61,7 @@ class TapRun:
     def reading(
         self, plan: StreamPlan, context: ReadContext, *, lines: bool = False
     ) -> StreamReading[Any]:
-        """The reading of a stream over a context: as batches if they are configured, unless `lines`
-        are wanted.
-        """
+        """The reading of a stream: as batches if these are configured and `lines` not wanted."""
         reading: StreamReading[Any]
         if lines or self.batches is None:
             reading = LineReading(plan, context, self.state, self.settings)
@@ -126,9 +124,7 @@ class JdbcStream(HookedStream):
             self._run.budget.end_stream()
 
     def send_unchanged(self, extraction: Extraction) -> None:
-        """Send only the SCHEMA, as part of a run, because no row has changed; STATE is left to the
-        caller.
-        """
+        """Send only the SCHEMA, as no row has changed; STATE is left to the caller."""
         self._unchanged = extraction
         self.write_schema()
         self._run.state.advance(self.plan, *BoundaryAccount(extraction).final())
@@ -232,9 +228,7 @@ class JdbcStream(HookedStream):
 
     @contextmanager
     def _keys_around(self) -> Iterator[None]:
-        """Wrap the sending of all records: if the keys of all rows are sent, announce them before
-        and send them after.
-        """
+        """Announce the keys of all rows before all records, and send them after, if wanted."""
         keys = self.keys
         if keys is not None:
             keys.announce(self.name)
@@ -299,9 +293,7 @@ class JdbcStream(HookedStream):
 
     @property
     def _sent_since(self) -> int | str | None:
-        """The replication key from which rows that an earlier run has sent may be sent again; None:
-        none are.
-        """
+        """The replication key from which rows may be sent again; None: none are."""
         state, extraction = self._run.state, self.extraction
         if extraction.bookmark is None:
             return None

@@ -137,9 +137,7 @@ class StreamPrefetch:
         self._free.append(reading.context)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
-        """Free the connections of all but the first streams, because one broke, perhaps for lack of
-        further connections at the server.
-        """
+        """Free all connections but those of the first streams: too many may have broken one."""
         with self._lock:
             if self._over:
                 return []

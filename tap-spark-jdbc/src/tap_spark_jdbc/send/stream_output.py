@@ -196,9 +196,7 @@ class KeyReading(LineReading):
     must_be_columnar = False
 
     def announce(self, stream: str) -> None:
-        """Write their SCHEMA, so that a target that can't use keys can refuse them before it takes
-        in a record.
-        """
+        """Write their SCHEMA first, so that a target that can't use keys refuses them early."""
         plan, keys = self.plan, list(self.plan.sent_keys)
         line = messages.schema_message(
             plan.stream,
@@ -243,9 +241,7 @@ class KeyReading(LineReading):
 
 
 def keys_plan(plan: StreamPlan) -> StreamPlan:
-    """The plan of a stream's keys: those of all rows under the same `where`, regardless of the
-    bookmark.
-    """
+    """The plan of a stream's keys, of all rows under its `where`, whatever the bookmark."""
     return replace(
         plan,
         stream=messages.keys_stream(plan.stream),
@@ -320,27 +316,21 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @property
     def _begins_at_large(self) -> bool:
-        """Whether a process of its own would be started for a first slice of few rows, which costs
-        as much as many.
-        """
+        """Whether a first slice costs a process of its own, and so should not be small."""
         return (
             not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
         )
 
     @cached_property
     def _unmeasured_rows(self) -> int:
-        """The rows of a slice by the widths of their types, and of the first rows where those are
-        unbounded.
-        """
+        """The rows of a slice by the types' widths, or the first rows' where unbounded."""
         # Statistics are off by a few per cent: a last slice of these rows would cost a process.
         most = self._most_rows + self._most_rows // 10
         return min(most, int(COMPRESSION * FILE_BYTES / row_width(self.plan, self.size.guessed)))
 
     @cached_property
     def _most_rows(self) -> int:
-        """The most rows a slice may have, so that all slices of a whole table end at about the same
-        time.
-        """
+        """The most rows a slice may have, so that all slices end at about the same time."""
         rows, jobs = self.plan.table.row_estimate, self.context.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS

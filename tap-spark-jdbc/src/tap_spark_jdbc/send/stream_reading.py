@@ -204,9 +204,7 @@ class StreamReading(ABC, Generic[R]):
         return unfit(self.plan, self.context)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
-        """Read with a suitable number of rows a round trip, and with fewer if they turn out too
-        wide.
-        """
+        """Read with a suitable number of rows a round trip, fewer if they are too wide."""
         while True:
             rows = self.size.fetch_size()
             try:
@@ -260,9 +258,7 @@ class StreamReading(ABC, Generic[R]):
         return True
 
     def _rows_left(self) -> int:
-        """The number of rows the next slice should have, within the run's budget if that may end
-        the stream.
-        """
+        """The rows the next slice should have, within the run's budget if that ends the stream."""
         rows, key, plan = self._rows(), self.plan.replication_key, self.plan
         return (
             self.budget.bounded(rows)

@@ -180,9 +180,7 @@ def reason(error: Py4JJavaError, *, hides_values: bool = False, connecting: bool
 
 
 def may_quote(error: Exception) -> bool:
-    """Whether a failure may quote a value of a row, so that it must not be shown in a traceback as
-    a cause either.
-    """
+    """Whether a failure may quote a row's value, and so must not be a traceback's cause."""
     if is_lost(error):
         return False
     state = first_sql_state(error)
@@ -196,9 +194,7 @@ def may_quote(error: Exception) -> bool:
 def with_hint(
     message: str, state: str, *, hides_values: bool = False, connecting: bool = False
 ) -> str:
-    """A driver's message, hidden if it may quote a value, with what to do if its SQLSTATE or its
-    text shows that.
-    """
+    """A driver's message, hidden if it may quote a value, with what to do if that is known."""
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (_DEFINER if state == _NO_LOGIN and not connecting else "")
     hint = hint or (

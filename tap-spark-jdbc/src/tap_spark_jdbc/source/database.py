@@ -53,9 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Oldest:
-    """The oldest transaction that may still write: its age in seconds (None if there is none), and
-    the clock at that time.
-    """
+    """The oldest transaction that may write: its age in seconds, if there is one, and the clock."""
 
     age: int | None
     now: int
@@ -126,9 +124,7 @@ class Database:
         self._begun(get_session)
 
     def begin_import(self) -> None:
-        """Import what reads columns in the background, as rows are sure to be read by it: half a
-        second of CPU.
-        """
+        """Import what will read columns, which takes half a second of CPU, in the background."""
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
             # ConnectorX is imported by processes of its own.
@@ -163,9 +159,7 @@ class Database:
 
     @property
     def streams_at_once(self) -> int | None:
-        """The most streams that may be begun at the same time, given the run's limit of
-        connections.
-        """
+        """The most streams begun at the same time, by the run's limit of connections."""
         most = self.settings.max_connections
         return (
             None
@@ -190,9 +184,7 @@ class Database:
 
     @property
     def may_be_columnar(self) -> bool:
-        """Whether streams may be read by the columnar driver, if it can read all of their
-        columns.
-        """
+        """Whether the columnar driver may read streams, if it can read all of their columns."""
         batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
         # On a cluster, lines are rendered by its executors.
         fit = self.shares_disk if batches is None else batches.format == "parquet"
@@ -220,9 +212,7 @@ class Database:
 
     @cached_property
     def watch(self) -> ServerWatch | None:
-        """The watch over all connections of the run; None if the database is no server, or another
-        server queries it.
-        """
+        """The watch over the run's connections; None: no server, or another one queries it."""
         if self.settings.spark.remote or self.source.dialect.alive is None:
             return None
         limited = self.source.limited()
@@ -294,9 +284,7 @@ class Database:
         )
 
     def oldest_transaction(self) -> Oldest | None:
-        """The oldest transaction that may still write rows; None: the database or the user's rights
-        don't show it.
-        """
+        """The oldest transaction that may still write; None: it is not shown to this user."""
         dialect, root = self.source.dialect, self._root
         if dialect.open_transactions is None or root._hidden:
             return None

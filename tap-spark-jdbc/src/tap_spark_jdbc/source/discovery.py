@@ -42,9 +42,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 def discover_tables(
     connection: JdbcConnection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
 ) -> list[Table]:
-    """The tables and views within bounds, by schema and name, optionally with the defaults of their
-    columns.
-    """
+    """The tables and views within bounds, by schema and name, with `defaults` if wanted."""
     if bounds.only is not None and not bounds.only:
         return []
     if dialect.catalog is None:
@@ -98,9 +96,7 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
 def _with_defaults(
     connection: JdbcConnection, dialect: Dialect, bounds: Bounds, tables: Sequence[Table]
 ) -> list[Table]:
-    """The tables with the defaults of their columns, as far as the database's catalog shows
-    them.
-    """
+    """The tables with the defaults of their columns, as far as the catalog shows them."""
     assert dialect.catalog is not None
     if dialect.catalog.defaults is None:
         return list(tables)

@@ -69,9 +69,7 @@ class Bounds:
         return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
 
     def table_names(self) -> list[str] | None:
-        """The bare table names to query for, if no others can be meant; None if all must be
-        examined.
-        """
+        """The bare table names to query for; None: all tables must be examined."""
         if self.only is not None:
             return sorted({table for _, table in self.only})
         if not self.tables or any(is_pattern(each) for each in self.tables):
@@ -92,9 +90,7 @@ class Bounds:
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether patterns include an item with these names: the last pattern that fits decides, and
-    one with `!` in front excludes.
-    """
+    """Whether patterns take an item of these names: the last that fits decides, `!` excludes."""
     names = tuple(names)
     found = not patterns or is_exclusion(patterns[0])
     for pattern in patterns:

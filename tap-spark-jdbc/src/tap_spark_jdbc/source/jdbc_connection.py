@@ -91,9 +91,7 @@ class JdbcConnection:
         return connection
 
     def within(self, *begin: str) -> None:
-        """Run each later `rows` in a short transaction that begins with these statements; without
-        any, in no transaction.
-        """
+        """Run each later `rows` in a transaction that begins so; without statements, in none."""
         with self._asking:
             self._begin = "; ".join(begin) or None
 
@@ -137,9 +135,7 @@ class JdbcConnection:
     def metadata(
         self, method: str, *arguments: str | bool | tuple[str, ...] | None
     ) -> list[dict[str, str | None]]:
-        """The whole result of `DatabaseMetaData.<method>` in one call, each row by column name in
-        upper case.
-        """
+        """All rows of `DatabaseMetaData.<method>`, in one call, by column name in upper case."""
         try:
             return self._answer(partial(self._metadata, method, arguments, self._at_once))
         except (ElementTree.ParseError, _NotAtOnce):

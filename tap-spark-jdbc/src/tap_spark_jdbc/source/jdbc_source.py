@@ -220,9 +220,7 @@ class JdbcSource:
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
     def bounded(self, fetch_bytes: int | None) -> JdbcSource:
-        """The same database, with round trips that fail if they bring more than this many bytes, if
-        the driver can limit that.
-        """
+        """The same, with round trips that fail above this many bytes, if the driver can do that."""
         return (
             self
             if fetch_bytes is None
@@ -230,9 +228,7 @@ class JdbcSource:
         )
 
     def limited(self) -> JdbcSource:
-        """The same database, to be asked whether it is still there over connections that do not
-        wait long.
-        """
+        """The same, for connections that ask the server whether it is there and don't wait long."""
         alive = self.dialect.alive
         properties = {**self.dialect.properties, **(alive.properties if alive else {})}
         return replace(self, dialect=replace(self.dialect, properties=properties), transaction=())
@@ -276,9 +272,7 @@ class JdbcSource:
         return {**self.dialect.properties, **safety, **credentials}
 
     def reader_options(self) -> dict[str, str]:
-        """Options for `spark.read.format("jdbc")`: url, driver, properties and the statements of
-        each session.
-        """
+        """Options of Spark's JDBC reader: url, driver, properties, a session's statements."""
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
         if statement := self.beginning:
             options["sessionInitStatement"] = statement
@@ -296,9 +290,7 @@ class JdbcSource:
 
     @property
     def beginning(self) -> str:
-        """The statements that begin a reader's session, and its transaction; empty if there are
-        none.
-        """
+        """The statements that begin a reader's session and transaction; may be empty."""
         return "; ".join((*self.transaction, *self.session_statements))
 
 
@@ -308,7 +300,5 @@ def plain_url(url: str) -> str:
 
 
 def url_without_login(url: str) -> str:
-    """A JDBC URL without user, password and the like, so that two URLs of one database are
-    equal.
-    """
+    """A JDBC URL without login, so that two URLs of one database are equal."""
     return _LOGIN.sub("", url)

@@ -123,9 +123,7 @@ class IdleConnections:
             _close(connection)
 
     def _taken(self, source: JdbcSource) -> Any | None:
-        """The connection that was used last, if it is of the same source; those that have been idle
-        for long are closed.
-        """
+        """The connection that this source used last; those idle for long are closed."""
         oldest = time.monotonic() - MOST_SECONDS
         with self._lock:
             late = [connection for _, connection, since in self._idle if since < oldest]
@@ -227,9 +225,7 @@ class ServerWatch:
             )
 
     def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
-        """Close connections that wait for an answer while their session does nothing, as seen in
-        two successive checks.
-        """
+        """Close connections that wait while their session was seen idle twice in a row."""
         sessions = {each.session: each for each in waiting if each.session is not None}
         idle = {session for session in sessions if connection.is_idle(session)}
         for session in idle & self._idle:
@@ -241,9 +237,7 @@ class ServerWatch:
         return max(self._began, self._moved_at(), *(each.answered_at for each in self._connections))
 
     def _limit_sockets(self) -> None:
-        """Let the kernel probe each connection of the JVM, including those of Spark's tasks; on
-        Linux only.
-        """
+        """Let the kernel probe the JVM's connections, those of Spark's tasks too (Linux)."""
         with suppress(OSError):
             for number, inode in list(_connections(jvm_process_id())):
                 if inode in self._sockets:
@@ -274,9 +268,7 @@ def _connections(process: int | None) -> Iterator[tuple[int, str]]:
 
 
 def _set_options(gateway: Any, number: int) -> None:
-    """Set the options of a socket of the JVM by the JDK's own function (`sun.nio.ch.Net`, read in
-    Java 17 to 25).
-    """
+    """Set a socket's options by the JDK's own `sun.nio.ch.Net` (read in Java 17 to 25)."""
     java = gateway.jvm.java.lang
     whole, truth = java.Integer.TYPE, java.Boolean.TYPE
     kind = java.Class.forName("java.io.FileDescriptor")

@@ -210,9 +210,7 @@ class FileWork:
     sent: Counter[str]
 
     def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
-        """The file, and what it found: its name, the fingerprints of the rows at the bookmark and
-        at the upper bound, and the rest.
-        """
+        """The file, and what it found: its name, fingerprints at both boundaries, and more."""
         boundary_rows = BoundaryRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
         file = kind(self.plan, boundary_rows.unsent)
@@ -356,9 +354,7 @@ class SliceWriter:
         return rows is not None and rows <= SMALL_ROWS
 
     def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
-        """The plan of a slice's file in this folder of its place, with these columns and the
-        metadata's.
-        """
+        """The plan of a slice's file in this folder: these columns and the metadata's."""
         location, values = self._location, self._columns.metadata_values.items()
         return FilePlan(
             read,

@@ -77,9 +77,7 @@ class BatchLocation:
         self._lock = Lock()
 
     def new_folder(self, stream: str) -> str:
-        """A folder for one attempt to write a slice, relative to the root; no other attempt uses
-        it.
-        """
+        """A folder, relative to the root, for one attempt to write a slice."""
         with self._lock:
             folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
             self._counts[stream] += 1
@@ -142,9 +140,7 @@ class BatchColumns:
 
     @property
     def metadata(self) -> bool:
-        """Whether files have metadata columns; a source column of the same name is left to the
-        target.
-        """
+        """Whether files have metadata columns; not if the source has one of that name."""
         return (
             self.location.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
         )
@@ -164,9 +160,7 @@ class BatchColumns:
 
     @cached_property
     def long(self) -> list[str]:
-        """Non-key columns that may hold long values; a key's bounds are kept in the footer, to find
-        files by them.
-        """
+        """Columns that may be long, except keys: their bounds in the footer help find files."""
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)

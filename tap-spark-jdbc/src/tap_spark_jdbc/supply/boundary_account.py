@@ -89,15 +89,11 @@ class BoundaryAccount:
         return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
-        """Prepare for the pieces of a slice whose result is only known at its end: any row may be
-        in the bookmark's window.
-        """
+        """Prepare for pieces, known only at their end: any row may be in the bookmark's window."""
         self.sends_late = self._extraction.begins_below
 
     def record(self, found: Found) -> None:
-        """Take in what was read of the next slice, which is sent without the rows that were sent
-        before.
-        """
+        """Take in the next slice, which is sent without the rows that were sent before."""
         left_out, new_before = 0, self._new_at_bookmark
         for fingerprint, mark in zip(
             found.at_bookmark, chain(found.marks[0], repeat(0)), strict=False
@@ -152,9 +148,7 @@ class BoundaryAccount:
         return bookmark, self._progress
 
     def may_end_behind(self, each: Slice[Point]) -> bool:
-        """Whether a successful run may end after this slice: the next one begins at the bookmark it
-        leaves.
-        """
+        """Whether a run may end after this slice: the next begins at the bookmark it leaves."""
         backfill = self._extraction.plan.end_value is not None
         return (
             each.resume_at is not None
@@ -186,9 +180,7 @@ class BoundaryAccount:
         return bookmark, progress
 
     def _after_late_rows(self, progress: StreamProgress) -> tuple[Bookmark | None, StreamProgress]:
-        """The bookmark and progress after late rows: what this run can see, as far as the last run
-        sent it.
-        """
+        """Bookmark and progress after late rows: what this run sees of what the last one sent."""
         saved, position, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
         if position is not None and position.upper is not None:
             upper = replace(position.upper, snapshot=seen, boundary=self._boundary_at_upper())
@@ -212,9 +204,7 @@ class BoundaryAccount:
         return self._extraction.sql.unseen is not None and self._extraction.reads_at_bookmark
 
     def _bookmark_at(self, point: Point) -> Bookmark | None:
-        """The bookmark at a key below which everything is sent; None if it is no further than the
-        saved one.
-        """
+        """The bookmark at a key below which all is sent; None: the saved one is as far."""
         extraction, saved = self._extraction, self._extraction.bookmark
         # Otherwise all that is read is at the bookmark or above it in the database's order, which
         # may differ from ours.
@@ -262,9 +252,7 @@ class BoundaryAccount:
         return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
     def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
-        """The same bookmark, above all rows read, with the rows that were new; None: there were
-        none.
-        """
+        """The same bookmark, above all rows read, with the new rows; None: there were none."""
         if not self._new_at_bookmark or self._extraction.sql.bookmark_since is None:
             return None
         present = self._at_bookmark.build()
@@ -307,9 +295,7 @@ class BoundaryAccount:
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
 
     def _sealed(self, boundary: Boundary, rows: BoundaryBuilder) -> Boundary:
-        """The boundary of these rows, with a checksum of them if each is known by itself and has a
-        mark.
-        """
+        """The boundary of these rows, with a checksum if each is known and has a mark."""
         sql, marks = self._extraction.sql, rows.marks
         if marks is None or not boundary.hashes:
             return boundary

@@ -113,9 +113,7 @@ class Counted:
 
 
 class Unreachable(Exception):
-    """The database can't be read by the columnar driver, which is not installed or can't
-    connect.
-    """
+    """The columnar driver is not installed, or can't connect."""
 
 
 class Unwritable(Exception):
@@ -241,9 +239,7 @@ def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _answers(connection: Any, error_class: type[Any]) -> bool:
-    """Whether the server is still there: it refuses a statement in a failed transaction with an
-    SQLSTATE.
-    """
+    """Whether the server is there: it refuses a statement after a failure with an SQLSTATE."""
     try:
         with _executed(connection, "SELECT 1"):
             return True

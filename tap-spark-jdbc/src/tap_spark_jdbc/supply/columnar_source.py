@@ -91,9 +91,7 @@ class ColumnarSource:
             logger.info("stream %s: %s", self.sql.plan.stream, how)
 
     def streams(self) -> bool:
-        """Whether rows may be sent while a slice is read; a batch of rows that may be long may have
-        to be abandoned.
-        """
+        """Whether rows may be sent while a slice is read; a batch of long ones may be abandoned."""
         if self.is_apart and (long := long_columns(self.sql.plan)):
             self._say(
                 f"read over JDBC: column {long[0].name} may hold long values, and no key cuts the "
@@ -104,9 +102,7 @@ class ColumnarSource:
 
     @property
     def is_apart(self) -> bool:
-        """Whether each slice is read in a process of its own, which takes a quarter of a second to
-        start.
-        """
+        """Whether each slice has a process of its own, which takes 0.25 s to start."""
         return self.sql.dialect.columnar_driver == CONNECTORX
 
     def _is_small(self, each: Slice[Point]) -> bool:
@@ -147,9 +143,7 @@ class ColumnarSource:
         return outcome.state is None
 
     def reason(self, outcome: Outcome) -> str:
-        """Why a slice was not read, without the driver's words if these may quote a masked
-        value.
-        """
+        """Why a slice was not read, without words of the driver that may quote a masked value."""
         return (
             "it could not read all of them; set reader to jdbc"
             if self._source.hides_values
@@ -167,9 +161,7 @@ class ColumnarSource:
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
     def _has_boundaries(self, each: Slice[Point]) -> bool:
-        """Whether rows of a slice may lie at a boundary; fetching one more column takes a fifteenth
-        of the time.
-        """
+        """Whether rows may lie at a boundary; the column for it costs a fifteenth of the time."""
         if self.sql.plan.replication_key is None:
             return False
         at_end = each.key is None or each.key.closed or self.sql.upper_since is not None

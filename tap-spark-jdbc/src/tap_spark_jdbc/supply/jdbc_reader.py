@@ -173,9 +173,7 @@ def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[O
 def pickled(
     rows: JdbcRows, work: Work[R], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """`done` in a Spark task, as one row, with the outcome as fields, since its class is another
-    one there.
-    """
+    """`done` in a Spark task, in one row; as fields, since `Outcome` is another class there."""
 
     def send(take: Take) -> None:
         for batch in batches:
@@ -339,9 +337,7 @@ class JdbcReader(ABC):
 
 
 class JvmReader(JdbcReader):
-    """Reads by Spark's own reader of rows in this process's JVM, each slice over its own
-    connection.
-    """
+    """Reads by Spark's reader of rows in this JVM, each slice over its own connection."""
 
     def _send(
         self,

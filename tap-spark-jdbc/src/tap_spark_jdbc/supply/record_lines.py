@@ -253,9 +253,7 @@ class BoundaryRows:
         )
 
     def found(self, rows: int, nulls: int) -> Found:
-        """What was found in a slice of this many rows, of which this many have no replication
-        key.
-        """
+        """What was found in a slice of `rows` rows, of which `nulls` have no replication key."""
         return Found.of(
             self._look, rows, nulls, self.at_bookmark, self.at_upper, self.marks, self.unread
         )
@@ -331,9 +329,7 @@ def _numbers(column: pa.Array) -> pa.Array | None:
 
 
 def _spelled(numbers: pa.Array) -> pa.Array:
-    """Finite numbers as Java spells them: their shortest digits, with an exponent beyond 10 to the
-    7th.
-    """
+    """Finite numbers as Java spells them: the shortest digits, an exponent from 10**7 on."""
     return _each(numbers, numbers.cast(pa.string()))
 
 
@@ -354,9 +350,7 @@ def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
 
 
 def _whole_digits(number: float, bits: int) -> str | None:
-    """The digits with which Java 17 prints a large whole number of this many significant bits;
-    None: the same as other versions.
-    """
+    """The digits with which Java 17 prints a large whole number of `bits` bits; None: as others."""
     if not abs(number) < 2.0**_MOST_BITS:
         return None
     whole = abs(int(number))

@@ -113,9 +113,7 @@ class SlicePrefetch(Generic[R]):
             each.cancel()
 
     def wait_for_last(self) -> None:
-        """Wait, while cutting, for the result of the slice before: it may decide the size of the
-        next one.
-        """
+        """Wait for the result of the slice before: it may decide the size of the next one."""
         if self._last_made is not None:
             wait([self._last_made])
 
@@ -159,9 +157,7 @@ class UnwantedError(Exception):
 
 
 class LinePieces:
-    """Takes the lines of a scan as a file does, and cuts them into files of about this size, in a
-    folder.
-    """
+    """Takes the lines of a scan like a file, and cuts them into files of about this size."""
 
     def __init__(self, folder: Path, piece_bytes: int) -> None:
         self._folder = folder
@@ -197,9 +193,7 @@ class LinePieces:
             self._changed.notify_all()
 
     def next(self) -> Path | None:
-        """Wait for the next piece, to be removed by the caller, as long as the output has a reader;
-        None: there are no more.
-        """
+        """Wait, while the output has a reader, for the next piece, to be removed; None: no more."""
         with self._changed:
             while not self._changed.wait_for(
                 lambda: self._ready is not None or self._over or self._unwanted,
@@ -320,9 +314,7 @@ class Spool:
     def file(
         self, each: Slice[Point], render: Callable[[Callable[[], LineFile]], Lines]
     ) -> SpoolFile:
-        """Render a slice into a file of its own, which `render` opens; a failed attempt leaves
-        nothing.
-        """
+        """Render a slice into a file that `render` opens; a failed attempt leaves nothing."""
         folder = self._new_folder()
         folder.mkdir()
         path = folder / "lines.txt"

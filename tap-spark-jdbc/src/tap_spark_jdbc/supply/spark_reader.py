@@ -117,9 +117,7 @@ def _binary(name: str) -> T.StructType:
 
 
 def _streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as an Arrow stream, in one row of its own, marked with the reading that it belongs
-    to.
-    """
+    """Each batch as an Arrow stream in a row of its own, marked with its reading."""
     attempt = {_ATTEMPT: uuid.uuid4().bytes}
     for batch in batches:
         buffer, marked = pa.BufferOutputStream(), batch.replace_schema_metadata(attempt)

@@ -208,9 +208,7 @@ class StreamErrors:
                 skipped()
 
     def check(self, streams: int) -> None:
-        """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants
-        to skip any.
-        """
+        """SourceError if none of the run's `streams` arrived, unless the user skips any."""
         if self.reasons and not streams and not self.skips_all:
             raise SourceError(TapCode.NO_STREAM_ARRIVED, first_of([*self.reasons.values()]))
 

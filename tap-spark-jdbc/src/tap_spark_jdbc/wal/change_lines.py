@@ -119,9 +119,7 @@ class RowColumn:
 
     @property
     def unchanged(self) -> npt.NDArray[np.bool_]:
-        """Which values are not in the log, because they are large values stored outside of the row,
-        and the change did not affect them.
-        """
+        """Which values are not in the log: large ones outside of the row, left as they were."""
         found: npt.NDArray[np.bool_] = self.kinds == _UNCHANGED
         return found
 
@@ -358,9 +356,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 def _by_pattern(
     rows: Rows, names: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
-    """The rows grouped by the columns whose values are not in the log; almost always there are
-    none.
-    """
+    """The rows, grouped by the columns whose values are not in the log; usually one group."""
     with_gaps = {name: rows.columns[name].unchanged for name in names}
     with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
     if not with_gaps:

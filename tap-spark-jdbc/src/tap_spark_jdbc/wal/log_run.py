@@ -44,9 +44,7 @@ _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' E
 def check_bookmark(
     table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool
 ) -> None:
-    """Raise StateError if a stream can't continue from its bookmark in this slot, which is `there`
-    or not.
-    """
+    """Raise StateError if a stream can't continue at its bookmark; `there`: the slot exists."""
     stream = table.stream
     if bookmark.slot is not None and bookmark.slot != slot.slot:
         raise lost(
@@ -90,9 +88,7 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
 
 
 def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
-    """Raise StateError if a partition was attached with rows; warn about detached ones, whose rows
-    may stay on purpose.
-    """
+    """Raise StateError if a partition came with rows; warn of those gone, whose rows stay."""
     if bookmark.partitions is None or table.partitions is None:
         return
     for oid in table.partitions - bookmark.partitions:
@@ -208,9 +204,7 @@ class LogRun(ChangeLog[LogBookmark]):
         log_table(self._database, plan)
 
     def outlook(self, plan: StreamPlan) -> Outlook | None:
-        """As `ChangeLog.outlook`; a server without such a log is an error of the run, not of a
-        stream.
-        """
+        """As `ChangeLog.outlook`; a server without such a log is an error of the run."""
         self._opened()
         return super().outlook(plan)
 
@@ -274,9 +268,7 @@ class LogRun(ChangeLog[LogBookmark]):
         return opened(self._database, self._pipeline, self._state.entries())
 
     def _advance(self, slot: LogSlot, saved: Mapping[str, LogBookmark]) -> None:
-        """Advance the slot to what is committed in the lake, by the saved state, for all streams of
-        the slot.
-        """
+        """Move the slot, for all its streams, to what the saved state says is committed."""
         saved = {stream: each for stream, each in saved.items() if each.slot in (None, slot.slot)}
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
@@ -324,9 +316,7 @@ class LogRun(ChangeLog[LogBookmark]):
         return sink
 
     def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
-        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
-        move, too.
-        """
+        """Move all bookmarks, of unchanged streams too, to where a transaction or run ends."""
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], streams.get(name)
             position, moment = max(lsn, bookmark.lsn), bookmark.moment

@@ -104,9 +104,7 @@ class LogServer:
 
     @property
     def way_out(self) -> str:
-        """What to run if the server refuses a slot operation; empty: the user's rights can't be the
-        reason.
-        """
+        """What to run if a slot is refused; empty: the user's rights can't be the reason."""
         if self.replicates:
             return ""
         return (
@@ -195,10 +193,9 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     if has_children == "1":
         raise ConfigurationError(
             TapCode.LOG_TABLE_UNSUITABLE,
-            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read "
-            "with it, while the log has their changes as their own: set another "
-            f"replication_method, or take the children out (ALTER TABLE … NO INHERIT {name}) and "
-            "run with --full",
+            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
+            "it, while the log has their changes as their own: set another replication_method, or "
+            f"take the children out (ALTER TABLE … NO INHERIT {name}) and run with --full",
         )
     for part in (root, *leaves):
         _check_identity(plan, part)
@@ -219,9 +216,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
 
 
 def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
-    """Refuse a table without identity, of which the server would even refuse updates once it is
-    published.
-    """
+    """Refuse a table without identity: once published, the server refuses its updates."""
     table, identity, key = part["name"], part["identity"], part["key"] or ()
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
@@ -259,9 +254,7 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
 def _check_same_identity(
     plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]
 ) -> None:
-    """Refuse differing identities, because a partition logs old rows by its own identity, and the
-    server sends them by the root's.
-    """
+    """Refuse differing identities: a leaf logs by its own, and the server sends by the root's."""
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
         return
@@ -299,9 +292,7 @@ class LogStart:
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
-    """Raise SourceError if the log has a column that was not there when the run began; a dropped
-    column does not count.
-    """
+    """Raise SourceError if the log has a column added since the run began, and not dropped."""
     if set(logged) <= {each.name for each in plan.table.columns}:
         return
     ((_, columns),) = database.connection.rows(_NOW.replace("{oid}", oid))

@@ -79,9 +79,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transaction of each row: the position of its commit, its time in microseconds since 1970,
-    its number.
-    """
+    """Each row's transaction: the commit's position, its time in Unix microseconds, its number."""
 
     lsn: Numbers
     moment: Numbers
@@ -137,9 +135,7 @@ class Messages:
     def transactions(
         self, before: tuple[int, int, int]
     ) -> tuple[Transactions, tuple[int, int, int]]:
-        """The transaction of each message, and the last one; `before` is the one open at the
-        beginning.
-        """
+        """Each message's transaction, and the last one; `before` is the one already open."""
         begun = self.at(BEGIN)
         fields = [
             np.concatenate([[first], self.number(begun, offset, size)])
@@ -254,9 +250,7 @@ class LogValues:
         return None
 
     def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Current values in the table of the rows with these keys (texts); NULL if there is no
-        row.
-        """
+        """The table's values for rows with these keys (texts); NULL if there is no row."""
         quote = self.database.source.dialect.quote
         selected = [
             self._select(name, f"t.{quote(name)}", index) for index, name in enumerate(names)
@@ -315,9 +309,7 @@ class LogValues:
         return {name: found.column(index).combine_chunks() for index, name in enumerate(names)}
 
     def _check_text(self, name: str, texts: pa.Array) -> None:
-        """Raise SourceError for bytes that are not UTF-8, as a database without encoding may
-        have.
-        """
+        """Raise SourceError for bytes that are not UTF-8, as SQL_ASCII allows."""
         try:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -353,9 +345,7 @@ class _Kept:
 
 
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
-    """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an
-    x.
-    """
+    """Bytes in base64, from PostgreSQL's hexadecimal form after a backslash and an x."""
     return pa.array(
         [
             None if text is None else b64encode(bytes.fromhex(text[2:]))

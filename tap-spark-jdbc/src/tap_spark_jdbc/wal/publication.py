@@ -121,9 +121,7 @@ class Publication:
         return self._published(tables) if lacking else known
 
     def too_new(self, slot: str) -> SourceError:
-        """The error for a publication younger than the slot: the server reads its log with the
-        catalogs of the time when it was written.
-        """
+        """The error for a publication unknown to the older catalogs that the log is read by."""
         return SourceError(
             TapCode.LOG_PUBLICATION,
             f"publication {self.name} is not there, or younger than the write-ahead log that slot "

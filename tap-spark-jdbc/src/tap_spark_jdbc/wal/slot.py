@@ -97,9 +97,7 @@ class LogSlot:
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once it is free; a killed tap may have left a server process that still makes
-        or reads it.
-        """
+        """The slot, once it is free: a process of a killed tap may still make or read it."""
         end, logged = time.monotonic() + _OTHERS_SECONDS, False
         while True:
             found = self._found()
@@ -151,9 +149,7 @@ class LogSlot:
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
-        """The position up to which commits can be read; write-ahead log that is only in memory is
-        flushed first.
-        """
+        """The position up to which commits can be read, once the log in memory is flushed."""
         ((inserted, flushed),) = self._rows(_POSITIONS)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
@@ -164,9 +160,7 @@ class LogSlot:
         return lsn_of(str(flushed))
 
     def held_back(self) -> int | None:
-        """Bytes of write-ahead log that the server keeps for the slot; None: the slot does not
-        exist.
-        """
+        """Bytes of log that the server keeps for the slot; None: the slot does not exist."""
         found = self._rows(_HELD_BACK.replace("{slot}", self._dialect.string(self.slot)))
         return int(found[0][0] or 0) if found else None
 
@@ -181,9 +175,7 @@ class LogSlot:
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there may be any message up to a position; the server decodes only as much as
-        needed to find one.
-        """
+        """Whether there may be a message up to a position; the server decodes just enough."""
         if self._server.encoding == _NO_ENCODING:
             # Over JDBC it would refuse a text that is not UTF-8.
             return True
@@ -211,9 +203,7 @@ class LogSlot:
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
-        """Wait for transactions whose commit is logged but not yet visible, because the slot begins
-        after them.
-        """
+        """Wait for transactions that are logged but not yet visible: the slot begins after them."""
         ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))
         end = time.monotonic() + 1
