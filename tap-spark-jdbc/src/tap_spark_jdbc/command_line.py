@@ -188,10 +188,8 @@ def _run(options: dict[str, Any]) -> None:
             *options["incremental_table"],
         ]
     again = _again(options)
-    test, catalog = (
-        options["test"],
-        read_config(options["catalog"], "--catalog") if options["catalog"] else None,
-    )
+    test = options["test"]
+    catalog = read_config(options["catalog"], "--catalog") if options["catalog"] else None
     stateless = bool(test) or options["discover"]
     source = None if stateless else _state_source(options, config, target)
     if not from_environment:
@@ -262,8 +260,10 @@ def _again(options: dict[str, Any]) -> str:
         raise ConfigurationError(
             RunCode.BAD_FLAG, "--replace and --append-again are for full runs: give --full, too"
         )
-    if replace or append:
-        return REPLACE if replace else APPEND
+    if replace:
+        return REPLACE
+    if append:
+        return APPEND
     if not options["full"]:
         return UNASKED
     # A script can't answer; its next full run must not double the table either.

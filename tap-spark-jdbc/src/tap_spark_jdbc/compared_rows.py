@@ -106,15 +106,13 @@ def compared_extraction(
     key = plan.replication_key
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
-        since, lowered = (
-            (None, None) if kept is None else (since_of(bounds, kept), window.below_unknown(kept))
-        )
+        lowered = None if kept is None else window.below_unknown(kept)
         sql = replace(
             sql,
             bookmark=None if kept is None else bounds.point_of_bookmark(kept),
             start=None if plan.start_value is None else bounds.point_of(plan.start_value),
             end=None if plan.end_value is None else bounds.point_of(plan.end_value),
-            bookmark_since=since,
+            bookmark_since=None if kept is None else since_of(bounds, kept),
             lowered=None if lowered is None else bounds.point_of(lowered),
         )
         sql = replace(sql, plan=_with_newer_rows(sql))
@@ -163,10 +161,8 @@ class SentRows:
 
     def firm(self, rows: pa.RecordBatch, boundary: pa.Array) -> pa.Array:
         """For each row, given its boundary, whether it was sent as it is."""
-        firm, at_bookmark = (
-            pc.equal(boundary, int(RowBoundary.NONE)),
-            pc.equal(boundary, int(RowBoundary.BOOKMARK)),
-        )
+        firm = pc.equal(boundary, int(RowBoundary.NONE))
+        at_bookmark = pc.equal(boundary, int(RowBoundary.BOOKMARK))
         if self.hashes == frozenset() or not pc.any(at_bookmark).as_py():
             return firm
         chosen = rows.filter(at_bookmark)

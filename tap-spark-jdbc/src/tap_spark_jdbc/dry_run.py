@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tap_spark_jdbc.extract.slice_bounds import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import EVERYTHING, Point
-from tap_spark_jdbc.send.jdbc_stream import JdbcStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tap_spark_jdbc.extract.extraction import Extraction
+    from tap_spark_jdbc.send.jdbc_stream import JdbcStream
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 SHOWN_SLICES = 20
@@ -24,7 +24,7 @@ def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
 
     Queries the database for bounds, reads no rows.
     """
-    streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
+    streams = tap.jdbc_streams()
     tap.begin()
     lines, errors = [_start(tap)], tap.stream_errors
     for stream in streams:
@@ -41,46 +41,34 @@ def _start(tap: TapSparkJdbc) -> str:
         return f"continues run {state.continued_run}, which died"
     if state.start == "saved" and not state.is_full:
         return "starts from the saved state"
-    return (
-        "starts from the beginning: "
-        f"{'there is no state yet' if state.start == 'first' else 'no state is used'}"
-    )
+    why = "there is no state yet" if state.start == "first" else "no state is used"
+    return f"starts from the beginning: {why}"
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str]:
-    extraction, size = (
-        stream.extraction,
-        SliceSize(tap.settings.slice_rows, tap.settings.fetch_size),
-    )
-    plan, upper = stream.plan, extraction.sql.upper
-    done = extraction.progress
+    size = SliceSize(tap.settings.slice_rows, tap.settings.fetch_size)
+    plan, extraction = stream.plan, stream.extraction
+    sql, done = extraction.sql, extraction.progress
     yield f"stream {plan.stream}: {plan.replication_method}{_range(extraction)}"
     if done.rows:
         yield f"  rows that the dead run has sent: {done.rows}"
     if extraction.dropped is not None:
         yield f"  what the dead run has sent is dropped: {extraction.dropped}"
-    if done.complete and extraction.sql.late is None:
+    if done.complete and sql.late is None:
         yield "  slices: none, the dead run has sent all of it"
         return
     yield f"  rows: about {_rows(extraction)}"
-    if (
-        plan.replication_key is not None
-        and upper is None
-        and not extraction.sends_nulls
-        and not extraction.sql.late
-    ):
+    is_empty = plan.replication_key is not None and sql.upper is None
+    if is_empty and not extraction.sends_nulls and not sql.late:
         yield "  slices: none, there is nothing to read"
         return
-    sql = extraction.sql
     yield f"  sql: {(sql.statement if verbose else sql.outline)(_everything(extraction))}"
     yield "  slices:"
     slices = extraction.slices(size.rows)
     for number, each in enumerate(islice(slices, SHOWN_SLICES), start=1):
-        condition = (
-            "rows below the bookmark that were committed late"
-            if each.late and not verbose
-            else sql.condition(each)
-        )
+        condition = sql.condition(each)
+        if each.late and not verbose:
+            condition = "rows below the bookmark that were committed late"
         yield f"  {number:5}  {'all rows' if condition == EVERYTHING else condition}"
     more = sum(1 for _ in slices)
     if more:
@@ -98,10 +86,8 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     if outlook is None:
         return []
     ahead = outlook.ahead if outlook.lost is None else f"can't continue: {outlook.lost}"
-    return [
-        f"stream {stream.name}: LOG_BASED, changes from {outlook.position} on",
-        f"  log: {ahead}",
-    ]
+    first = f"stream {stream.name}: LOG_BASED, changes from {outlook.position} on"
+    return [first, f"  log: {ahead}"]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -91,6 +91,7 @@ def check_source(
         return CheckedSource([*findings, Finding("database", str(error), PROBLEM)])
     streams: Sequence[Mapping[str, Any]] = ()
     try:
+        # One by one: what was found before an error counts.
         for each in _found(tap, tables):
             findings.append(each)
         # What is wrong with settings that fit no table is known by now.
@@ -185,9 +186,7 @@ def _clock(tap: TapSparkJdbc, tables: Sequence[Table]) -> Iterator[Finding]:
     after = datetime.now(UTC)
     theirs = clock.moment().replace(tzinfo=UTC)
     # The time that the answer took does not count as a difference.
-    ahead = (
-        theirs - after if theirs > after else theirs - before if theirs < before else timedelta()
-    )
+    ahead = theirs - min(max(theirs, before), after)
     if abs(ahead) < SLIGHT:
         yield Finding("clock", "the database's and this machine's agree")
         return
@@ -206,26 +205,20 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
     texts, missing = searches.described(plans), {}
     by_text: dict[str, list[str]] = defaultdict(list)
     for plan in plans:
-        search = searches.known(plan)
+        search, key = searches.known(plan), plan.replication_key
         if search is not None and search.missing_index:
             missing[plan.stream] = search.missing_index
-        elif (
-            plan.replication_key is not None
-            and not plan.replication_key.indexed
-            and plan.table.query is None
-        ):
-            name = dialect.quote(plan.replication_key.column.name)
+        elif key is not None and not key.indexed and plan.table.query is None:
             missing[plan.stream] = (
                 "no index on its replication key, so each run reads the whole table; CREATE INDEX "
-                f"... ON {dialect.table(plan.table)} ({name}) makes it cheap"
+                f"... ON {dialect.table(plan.table)} ({dialect.quote(key.column.name)}) makes it "
+                "cheap"
             )
-        by_text[texts.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text].append(
-            plan.stream
-        )
+        text = texts.get(plan.stream) or LateWindow.of(plan, tap.settings, dialect).text
+        by_text[text].append(plan.stream)
     for text, streams in by_text.items():
-        yield Finding(
-            "late rows", f"{text} ({_named(streams)})", NOTE if text.startswith("none") else "ok"
-        )
+        kind = NOTE if text.startswith("none") else "ok"
+        yield Finding("late rows", f"{text} ({_named(streams)})", kind)
     for stream, text in missing.items():
         yield Finding("indexes", f"stream {stream}: {text}", NOTE)
     if plans and dialect.open_transactions is not None:
@@ -244,28 +237,23 @@ def _log(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Finding]:
 
     log = log_of(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     try:
-        yield Finding("log", f"{log.overview()} ({_named([*_names(plans)])})")
+        yield Finding("log", f"{log.overview()} ({_named([plan.stream for plan in plans])})")
     except SingerSparkError as error:
         yield Finding("log", str(error), PROBLEM)
         return
     for plan in plans:
         outlook = log.outlook(plan)
-        if outlook is not None:
-            text = f"stream {plan.stream}: continues at {outlook.position}"
-            yield (
-                Finding("log", text)
-                if outlook.lost is None
-                else Finding("log", f"{text}: {outlook.lost}", PROBLEM)
-            )
+        if outlook is None:
+            try:
+                log.check(plan)
+            except SingerSparkError as error:
+                yield Finding("log", str(error), PROBLEM)
             continue
-        try:
-            log.check(plan)
-        except SingerSparkError as error:
-            yield Finding("log", str(error), PROBLEM)
-
-
-def _names(plans: Sequence[StreamPlan]) -> Iterator[str]:
-    return (plan.stream for plan in plans)
+        text = f"stream {plan.stream}: continues at {outlook.position}"
+        if outlook.lost is None:
+            yield Finding("log", text)
+        else:
+            yield Finding("log", f"{text}: {outlook.lost}", PROBLEM)
 
 
 def _named(streams: Sequence[str]) -> str:

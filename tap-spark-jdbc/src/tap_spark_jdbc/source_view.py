@@ -82,10 +82,11 @@ def open_source(
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-    own = {**config, **_OWN}
-    selected = None if catalog is None else dict(catalog)
     tap = TapSparkJdbc(
-        config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False
+        config={**config, **_OWN},
+        catalog=None if catalog is None else dict(catalog),
+        parse_env_config=from_environment,
+        setup_mapper=False,
     )
     return SourceView(tap)
 
@@ -95,7 +96,6 @@ class SourceView:
 
     def __init__(self, tap: TapSparkJdbc) -> None:
         self._tap = tap
-        self._plans: dict[str, StreamPlan] | None = None
 
     @cached_property
     def _context(self) -> ReadContext:
@@ -103,7 +103,7 @@ class SourceView:
 
     def streams(self) -> tuple[str, ...]:
         """Names of the selected streams."""
-        return tuple(self._by_name())
+        return tuple(self._plans)
 
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any]) -> Iterator[SourceRows]:
@@ -111,7 +111,7 @@ class SourceView:
         from tap_spark_jdbc.compared_rows import compared_extraction
         from tap_spark_jdbc.extract.late_window import LateWindow
 
-        tap, plan = self._tap, self._by_name()[stream]
+        tap, plan = self._tap, self._plans[stream]
         window = LateWindow.of(plan, tap.settings, tap.database.source.dialect)
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
         extraction = compared_extraction(tap.database, plan, bookmark, window)
@@ -190,20 +190,17 @@ class SourceView:
         """Close all connections."""
         self._tap.database.close()
 
-    def _by_name(self) -> dict[str, StreamPlan]:
-        if self._plans is None:
-            self._tap.database.begin_jvm()
-            self._plans = {plan.stream: plan for plan in self._tap.plans()}
-        return self._plans
+    @cached_property
+    def _plans(self) -> dict[str, StreamPlan]:
+        self._tap.database.begin_jvm()
+        return {plan.stream: plan for plan in self._tap.plans()}
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
     """The number of buckets, a power of two: if sums differ, few rows must be read."""
-    counted = (
-        sum(each.most or SLICE_ROWS for each in slices)
-        if len(slices) > 1
-        else plan.table.row_estimate
-    )
+    counted = plan.table.row_estimate
+    if len(slices) > 1:
+        counted = sum(each.most or SLICE_ROWS for each in slices)
     wanted = (counted or SLICE_ROWS) // ROWS_OF_BUCKET
     return int(min(2 ** max(wanted, 1).bit_length(), MOST_BUCKETS))
 

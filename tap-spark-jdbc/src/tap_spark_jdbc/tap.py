@@ -98,11 +98,10 @@ class TapSparkJdbc(HookedTap):
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)
         batches, storage = self.settings.batch_config, self.database.batch_storage
-        self.batches = (
-            None
-            if batches is None or storage is None
-            else BatchLocation(batches, storage, metadata=self.settings.add_record_metadata)
-        )
+        self.batches: BatchLocation | None = None
+        if batches is not None and storage is not None:
+            metadata = self.settings.add_record_metadata
+            self.batches = BatchLocation(batches, storage, metadata=metadata)
         self.budget = RunBudget(self.settings.max_run_minutes, self.settings.max_run_rows)
         self._run = TapRun(
             self.settings,
@@ -124,23 +123,22 @@ class TapSparkJdbc(HookedTap):
         from tap_spark_jdbc.plan.stream_choice import is_named
         from tap_spark_jdbc.plan.stream_plan import plan_streams, refusal
 
-        moments = self.database.source.dialect.text_moments
+        dialect = self.database.source.dialect
         tables, errors = self.tables(), self.stream_errors
-        unnamed = {each.stream for each in tables if not is_named(each, self.settings)} - {
-            *self._only
-        }
-        errors.strangers = frozenset(unnamed - self.run_state.committed_entries().keys())
+        unnamed = {each.stream for each in tables if not is_named(each, self.settings)}
+        known = {*self._only, *self.run_state.committed_entries()}
+        errors.strangers = frozenset(unnamed - known)
         refused: dict[str, str] = {}
         plans = plan_streams(
             tables,
             self.settings,
             self._raw_catalog,
-            text_moments=moments,
+            text_moments=dialect.text_moments,
             refused=refused,
             may_refuse=errors.skips,
             unknown=self._unknown,
             only=self._only,
-            hides_tables=self.database.source.dialect.hides_tables,
+            hides_tables=dialect.hides_tables,
         )
         if not plans and not errors.skips_all:
             raise refusal([*refused.values()])
@@ -157,12 +155,13 @@ class TapSparkJdbc(HookedTap):
         """
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
-        moments, unknown = self.database.source.dialect.text_moments, self._unknown
         return plan_streams(
-            self.tables(), self.settings, text_moments=moments, refused=refused,
-            may_refuse=lambda _: True,
-            unknown=unknown,
-        )  # fmt: skip
+            self.tables(),
+            self.settings,
+            text_moments=self.database.source.dialect.text_moments,
+            refused=refused,
+            unknown=self._unknown,
+        )
 
     def tables(self, *, defaults: bool = False) -> Sequence[Table]:
         """Tables within the settings' bounds, and queries; with a catalog, only those it selects.
@@ -176,13 +175,11 @@ class TapSparkJdbc(HookedTap):
 
         if self._tables is None:
             only = None if self._raw_catalog is None else named_tables(self._raw_catalog)
-            queries = [
-                each for each in self.settings.queries if only is None or (None, each.name) in only
-            ]
+            queries = self.settings.queries
             if only is not None:
-                only = [
-                    name for name in only if name not in {(None, query.name) for query in queries}
-                ]
+                queries = tuple(each for each in queries if (None, each.name) in only)
+                own = {(None, each.name) for each in queries}
+                only = [name for name in only if name not in own]
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
             connection, dialect = self.database.connection, self.database.source.dialect
             tables = discover_tables(connection, dialect, bounds, defaults=defaults)
@@ -242,12 +239,9 @@ class TapSparkJdbc(HookedTap):
         """Start where a dead run stopped, if it can be continued, or else at the given state."""
         from tap_spark_jdbc.extract.resumption import continued, fingerprint
 
-        plans = [stream.plan for stream in self._jdbc_streams()]
-        dialect, checkpoint, state = (
-            self.database.source.dialect,
-            self._opening.checkpoint,
-            self.run_state,
-        )
+        plans = [stream.plan for stream in self.jdbc_streams()]
+        dialect, state = self.database.source.dialect, self.run_state
+        checkpoint = self._opening.checkpoint
         wanted = fingerprint(plans, self.settings, dict(self.config), dialect)
         # Without it, no run continues this one, because that run would read the streams of others,
         # or append what replaces a table.
@@ -257,9 +251,8 @@ class TapSparkJdbc(HookedTap):
             state.go_on(checkpoint, streams)
         state.forget(plans)
         for plan in plans:
-            with self.stream_errors.of(
-                plan.stream, partial(state.skip, plan.stream, [plan.stream])
-            ):
+            skip = partial(state.skip, plan.stream, [plan.stream])
+            with self.stream_errors.of(plan.stream, skip):
                 state.bookmark(plan)
 
     def run(self) -> None:
@@ -269,13 +262,12 @@ class TapSparkJdbc(HookedTap):
         """
         self._refuse_mapping()
         self.begin()
-        log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
+        every = self.jdbc_streams()
+        log = begin_log(every, self._run, self.pipeline, self.stream_errors)
         left_out, strangers = self.stream_errors.reasons, self.stream_errors.strangers
-        unnamed = [
-            name for each in self._jdbc_streams() if each.name in strangers for name in each.sent_as
-        ]
+        unnamed = [name for each in every if each.name in strangers for name in each.sent_as]
         streams = self._in_turn(
-            each for each in self._jdbc_streams() if each.selected and each.name not in left_out
+            each for each in every if each.selected and each.name not in left_out
         )
         count = sum(len(each.sent_as) for each in streams)
         self.progress.expect_streams(count)
@@ -308,7 +300,7 @@ class TapSparkJdbc(HookedTap):
                 "x-replication-method": each.plan.replication_method,
                 "x-load-method": each.plan.load_method,
             }
-            for each in self._jdbc_streams()
+            for each in self.jdbc_streams()
             if each.selected
             and each.plan.replication_method != "FULL_TABLE"
             and each.plan.end_value is None
@@ -316,13 +308,10 @@ class TapSparkJdbc(HookedTap):
         }
         return {HOW: self._opening.again, STREAMS: streams} if streams else None
 
-    def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog[Any] | None = None) -> None:
+    def _log_start(self, plans: Sequence[StreamPlan], log: ChangeLog[Any] | None) -> None:
         """Log in one line where each stream starts, to be found later in the run's log."""
-        starts, dialect, late = (
-            [],
-            self.database.source.dialect,
-            self.snapshots.searches.described(plans),
-        )
+        starts, dialect = [], self.database.source.dialect
+        late = self.snapshots.searches.described(plans)
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
             if log is not None and log.reads(plan.stream):
@@ -354,17 +343,13 @@ class TapSparkJdbc(HookedTap):
             self.database.begin_import()
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
         context = ReadContext.of(self.database, self.snapshots)
-        with StreamPrefetch(
-            plans, self._run.reading, context, alone=budget.counts_rows
-        ) as prefetch:
+        reading_of, alone = self._run.reading, budget.counts_rows
+        with StreamPrefetch(plans, reading_of, context, alone=alone) as prefetch:
             for index, stream in enumerate(streams):
                 if index > 0 and (spent := budget.spent):
                     next_first = stream.name
-                    logger.info(
-                        "%s: not begun in this run: %s",
-                        spent,
-                        _named([each.name for each in streams[index:]]),
-                    )
+                    left = [each.name for each in streams[index:]]
+                    logger.info("%s: not begun in this run: %s", spent, _named(left))
                     break
                 with (
                     self.stream_errors.of(stream.name, stream.take_back),
@@ -406,35 +391,34 @@ class TapSparkJdbc(HookedTap):
     def _arrived(self) -> int:
         return sum(name not in self.stream_errors.reasons for name in self.streams)
 
-    def _jdbc_streams(self) -> list[JdbcStream]:
+    def jdbc_streams(self) -> list[JdbcStream]:
+        """The run's streams; the SDK's own type of them says less."""
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
         """Refuse maps for streams whose records do not pass through Python one by one."""
-        for stream in self._jdbc_streams():
+        for stream in self.jdbc_streams():
             if stream.hands_on_lines:
                 continue
             if stream.plan.is_log_based:
-                raise ConfigurationError(
-                    TapCode.MAPPED_IN_PYTHON,
-                    f"stream {stream.name}: changes from the database's log are sent as they are, "
-                    "and stream_maps or flattening change records in Python; put these into the "
-                    "target's config",
+                why = (
+                    "changes from the database's log are sent as they are, and stream_maps or "
+                    "flattening change records in Python; put these into the target's config"
                 )
-            if stream.plan.detect_deletes:
-                raise ConfigurationError(
-                    TapCode.MAPPED_IN_PYTHON,
-                    f"stream {stream.name}: detect_deletes compares keys, which stream_maps or "
-                    "flattening may change; put these into the target's config",
+            elif stream.plan.detect_deletes:
+                why = (
+                    "detect_deletes compares keys, which stream_maps or flattening may change; put "
+                    "these into the target's config"
                 )
-            if self.batches is not None:
-                raise ConfigurationError(
-                    TapCode.MAPPED_IN_PYTHON,
-                    f"stream {stream.name}: batches (batch_config) are written by Spark, and "
-                    "stream_maps or flattening change records in Python; use rename, "
-                    "exclude_columns or mask in stream_options, put these into the target's "
-                    "config, or take batch_config out",
+            elif self.batches is not None:
+                why = (
+                    "batches (batch_config) are written by Spark, and stream_maps or flattening "
+                    "change records in Python; use rename, exclude_columns or mask in "
+                    "stream_options, put these into the target's config, or take batch_config out"
                 )
+            else:
+                continue
+            raise ConfigurationError(TapCode.MAPPED_IN_PYTHON, f"stream {stream.name}: {why}")
 
 
 def _named(streams: Sequence[str]) -> str:

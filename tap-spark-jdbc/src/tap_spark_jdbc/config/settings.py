@@ -11,13 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from singer_spark.core.config_file import SDK_SETTINGS, config_problems, expand, with_numbers
 from singer_spark.core.config_secrets import register_secrets
-from singer_spark.core.settings import (
-    COUNT,
-    JSON,
-    NOT_EMPTY,
-    schema_of,
-    setting,
-)
+from singer_spark.core.settings import COUNT, JSON, NOT_EMPTY, schema_of, setting
 from singer_spark.engine.spark_settings import LOCAL, SparkSettings, engine_and_why, is_spark
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
@@ -309,12 +303,8 @@ class TapSettings:
         ssh = _part(given, "ssh_tunnel", dict)
         problems += ssh_problems(url, ssh, spark)
         if problems:
-            counted = (
-                "a setting is wrong"
-                if len(problems) == 1
-                else f"{len(problems)} settings are wrong"
-            )
-            raise ConfigurationError(RunCode.BAD_SETTING, f"{counted}: {'; '.join(problems)}")
+            counted = "a setting is" if len(problems) == 1 else f"{len(problems)} settings are"
+            raise ConfigurationError(RunCode.BAD_SETTING, f"{counted} wrong: {'; '.join(problems)}")
         values = with_tuples(given)
         values["incremental_tables"] = tuple(spec for spec in specs if spec is not None)
         values["stream_options"] = options

@@ -313,25 +313,17 @@ def stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, S
     for pattern, options in given.items():
         if not isinstance(options, dict):
             continue
-        known = {
-            name: value
-            for name, value in options.items()
-            if name in StreamOptions.__dataclass_fields__
-        }
+        fields = StreamOptions.__dataclass_fields__
+        known = {name: value for name, value in options.items() if name in fields}
         try:
             if kind := known.get("replication_key_type"):
                 known["replication_key_type"] = KeyType.of(str(kind))
         except ValueError as error:
             problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
-        for name in ("type_overrides", "rename"):
+        for name in ("type_overrides", "rename", "mask"):
             known[name] = value if isinstance(value := known.get(name), dict) else {}
         # YAML parses a bare null as no value.
-        masks = known.pop("mask", None)
-        known["mask"] = (
-            {name: kind or "null" for name, kind in masks.items()}
-            if isinstance(masks, dict)
-            else {}
-        )
+        known["mask"] = {name: kind or "null" for name, kind in known["mask"].items()}
         _part_composite(pattern, known, problems)
         read[pattern] = StreamOptions(**with_tuples(known))
     return read

@@ -55,19 +55,9 @@ DB2 = Dialect(
     key_select={KeyType.DATE: _DATE, KeyType.DATETIME: _MOMENT, KeyType.BINARY: "HEX({c})"},
     text_select=_TEXT,
     now="VARCHAR_FORMAT(CURRENT TIMESTAMP - CURRENT TIMEZONE, 'YYYY-MM-DD HH24:MI:SS.FF6')",
-    system_schemas=(
-        *(
-            "SYSCAT",
-            "SYSFUN",
-            "SYSIBM",
-            "SYSIBMADM",
-            "SYSIBMINTERNAL",
-            "SYSIBMTS",
-            "SYSPROC",
-            "SYSPUBLIC",
-            "SYSSTAT",
-        ),
-        *("SYSTOOLS", "DB2QP", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
+    system_schemas=tuple(
+        "SYSCAT SYSFUN SYSIBM SYSIBMADM SYSIBMINTERNAL SYSIBMTS SYSPROC SYSPUBLIC SYSSTAT SYSTOOLS "
+        "DB2QP NULLID SQLJ ERRSCHEMA DB2GSE".split()
     ),
     alive=Alive({"loginTimeout": "20", "blockingReadConnectionTimeout": "20"}),
     properties={"clientProgramName": "tap-spark-jdbc", "loginTimeout": "30"},

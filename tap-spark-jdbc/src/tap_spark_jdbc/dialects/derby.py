@@ -47,19 +47,8 @@ DERBY = Dialect(
     width="LENGTH({s})",
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",
-    system_schemas=(
-        *(
-            "SYS",
-            "SYSCAT",
-            "SYSCS_DIAG",
-            "SYSCS_UTIL",
-            "SYSFUN",
-            "SYSIBM",
-            "SYSPROC",
-            "SYSSTAT",
-            "NULLID",
-            "SQLJ",
-        ),
+    system_schemas=tuple(
+        "SYS SYSCAT SYSCS_DIAG SYSCS_UTIL SYSFUN SYSIBM SYSPROC SYSSTAT NULLID SQLJ".split()
     ),
     # Derby would write its log to the tap's working directory.
     system_properties={"derby.stream.error.file": os.devnull},

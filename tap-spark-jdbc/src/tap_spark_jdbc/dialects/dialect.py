@@ -362,10 +362,8 @@ class Dialect:
             )
         quoted = text.replace("'", "''")
         if self.backslash_string is not None and "\\" in text:
-            doubled = quoted.replace("\\", "\\\\")
-            return self.backslash_string.replace("{hex}", text.encode().hex()).replace(
-                "{doubled}", doubled
-            )
+            literal = self.backslash_string.replace("{hex}", text.encode().hex())
+            return literal.replace("{doubled}", quoted.replace("\\", "\\\\"))
         sign = "N" if self.national_strings and not text.isascii() else ""
         if self.line_continuation:
             parts = re.sub(r"\\(?=\r?\n)", lambda _: f"\\' + {sign}'", quoted)
@@ -384,13 +382,11 @@ class Dialect:
             shown = shown.replace("T", " ")
             template = template.replace("{w}", self.string(shown.removesuffix("Z")))
             shown = shown.replace("Z", "+00:00")
-        if "{u}" in template:
-            return (
-                self.string(shown)
-                if shown.isascii()
-                else template.replace("{u}", self.string(_escaped(shown)))
-            )
-        return template.replace("{n}", shown).replace("{v}", self.string(shown))
+        if "{u}" not in template:
+            return template.replace("{n}", shown).replace("{v}", self.string(shown))
+        if shown.isascii():
+            return self.string(shown)
+        return template.replace("{u}", self.string(_escaped(shown)))
 
     def key_text(self, key: Key) -> str:
         """SQL of the key's text (`getString`) that `Key.parse` and `literal(raw=)` accept."""
@@ -417,34 +413,25 @@ class Dialect:
     def column(self, name: str, native_type: str, *, nullable: bool) -> Column:
         """A column of this native type, with its reading."""
         fallback = Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
-        found = matching(self.type_rules, native_type)
-        if found is None:
-            found = (
-                replace(fallback, problem=f"no exact reading of type {native_type} is known"),
-                "",
-            )
-        reading, text_select = found
+        problem = f"no exact reading of type {native_type} is known"
+        unread = replace(fallback, problem=problem), ""
+        reading, text_select = matching(self.type_rules, native_type) or unread
         messages = {
             "{complaint}": complaint(name, native_type, reading.sql_type),
             "{no_text}": complaint_of_bytes(name, native_type),
         }
 
         def filled(reading: Reading) -> Reading:
-            select, columnar, becomes = reading.select, reading.columnar or "", reading.becomes
+            select, columnar, becomes = reading.select, reading.columnar, reading.becomes
             for slot, text in messages.items():
-                select, becomes = (
-                    select.replace(slot, self.string(text)),
-                    becomes.replace(slot, spark_string(text)),
-                )
-                columnar = columnar.replace(slot, self.string(text))
-            return replace(reading, select=select, becomes=becomes, columnar=columnar or None)
+                select = select.replace(slot, self.string(text))
+                columnar = columnar and columnar.replace(slot, self.string(text))
+                becomes = becomes.replace(slot, spark_string(text))
+            return replace(reading, select=select, becomes=becomes, columnar=columnar)
 
         as_text = replace(fallback, select=text_select) if text_select else fallback
-        as_bytes = (
-            None
-            if self.bytes_select is None
-            else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
-        )
+        stored = self.bytes_select
+        as_bytes = None if stored is None else Reading(SqlType("VARBINARY"), stored, "BINARY")
         return Column(name, native_type, nullable, filled(reading), filled(as_text), as_bytes)
 
 

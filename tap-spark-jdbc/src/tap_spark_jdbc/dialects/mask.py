@@ -68,12 +68,10 @@ class Mask:
         """The SQL template over `{c}` that replaces a column's unmasked one."""
         if self.kind == "redact":
             return f"CASE WHEN {{c}} IS NOT NULL THEN '{REDACTED}' END"
-        # NULL of the column's own type, in any database.
-        return (
-            template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)")
-            if self.kind == "null"
-            else template
-        )
+        if self.kind == "null":
+            # NULL of the column's own type, in any database.
+            return template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)")
+        return template
 
     def of(self, text: str | None) -> str | None:
         """The masked value for a value with this text."""
@@ -96,6 +94,5 @@ class Mask:
         """The pads of RFC 2104, in hexadecimal: hashing with each in turn gives the HMAC."""
         key = hashlib.sha256(self.key).digest() if len(self.key) > _BLOCK else self.key
         padded = key.ljust(_BLOCK, b"\0")
-        return bytes(each ^ 0x36 for each in padded).hex().upper(), bytes(
-            each ^ 0x5C for each in padded
-        ).hex().upper()
+        inner, outer = (bytes(each ^ pad for each in padded) for pad in (0x36, 0x5C))
+        return inner.hex().upper(), outer.hex().upper()

@@ -55,18 +55,10 @@ STANDARD = Dialect(
     text_select=_TEXT,
     now="CURRENT_TIMESTAMP",
     now_has_zone=True,
-    system_schemas=(
-        *(
-            "INFORMATION_SCHEMA",
-            "information_schema",
-            "SYS",
-            "sys",
-            "SYSTEM_LOBS",
-            "pg_catalog",
-            "pg_internal",
-        ),
-        # HANA keeps the prefix for itself.
-        "_SYS_*",
+    # HANA keeps the prefix _SYS_ for itself.
+    system_schemas=tuple(
+        "INFORMATION_SCHEMA information_schema SYS sys SYSTEM_LOBS pg_catalog pg_internal "
+        "_SYS_*".split()
     ),
     table_types=("TABLE", "BASE TABLE", "VIEW"),
 )

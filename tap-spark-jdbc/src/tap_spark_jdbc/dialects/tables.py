@@ -127,11 +127,8 @@ class Column:
     @property
     def key_type(self) -> KeyType | None:
         """The natural key type; None: rows can't be ordered by it (doubles, arrays, JSON)."""
-        return (
-            _KEY_TYPES.get(self.sql_type.name)
-            if self.reading.typed and self.reading.ordered
-            else None
-        )
+        has_order = self.reading.typed and self.reading.ordered
+        return _KEY_TYPES.get(self.sql_type.name) if has_order else None
 
 
 @dataclass(frozen=True)
@@ -187,11 +184,13 @@ class Table:
         denied = [name for name in columns if name in self.obstacles]
         if not denied:
             return None
-        part = "it" if len(denied) == len(self.columns) else f"its column {', '.join(denied)}"
-        more = (
-            "" if part == "it" else ", or leave the column out by exclude_columns in stream_options"
+        why = self.obstacles[denied[0]]
+        if len(denied) == len(self.columns):
+            return f"it can't be read: {why}"
+        return (
+            f"its column {', '.join(denied)} can't be read: {why}, or leave the column out by "
+            "exclude_columns in stream_options"
         )
-        return f"{part} can't be read: {self.obstacles[denied[0]]}{more}"
 
     def column(self, name: str) -> Column | None:
         """The column with exactly this name."""
@@ -246,11 +245,8 @@ class Key:
     def compares_alike(self, sent: Column) -> bool:
         """Whether the column's sent values have one order everywhere; that of texts differs."""
         kind = _KEY_TYPES.get(sent.sql_type.name)
-        return (
-            kind is self.key_type
-            and kind not in (KeyType.STRING, KeyType.UUID)
-            and not self.textual
-        )
+        is_text = self.textual or kind in (KeyType.STRING, KeyType.UUID)
+        return kind is self.key_type and not is_text
 
     def parse(self, raw: str | float) -> KeyValue:
         """Parse a value printed by the database, held by a state or written by a user.

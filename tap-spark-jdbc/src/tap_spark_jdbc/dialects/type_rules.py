@@ -180,28 +180,29 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 
 def complaint_of_bytes(name: str, native_type: str) -> str:
     """The beginning of the error for bytes that are not Unicode text."""
-    text = (
+    return _without_slots(
         f"column {name} ({native_type}) holds bytes that are not UTF-8, set its type_overrides "
         "to binary: "
     )
-    return text.replace("{", "{ ")
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
     """The beginning of the error for a value that does not compare as the key's type."""
-    text = (
+    return _without_slots(
         f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
         "where, or take another key: "
     )
-    return text.replace("{", "{ ")
 
 
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
     """The beginning of the error for a value that can't be read exactly."""
-    text = (
+    return _without_slots(
         f"column {name} ({native_type}) holds a value that is not a valid {sql_type}, set its "
         "type_overrides to text: "
     )
+
+
+def _without_slots(text: str) -> str:
     # A name may look like a template's placeholder.
     return text.replace("{", "{ ")
 
@@ -225,12 +226,8 @@ def overridden(column: Column, type_name: str) -> Column:
         "{complaint}", spark_string(complaint(column.name, column.native_type, sql_type))
     )
     text = column.as_text
-    return replace(
-        column,
-        reading=Reading(
-            sql_type, text.select, text.read_as, becomes.replace("{c}", f"({text.becomes})")
-        ),
-    )
+    becomes = becomes.replace("{c}", f"({text.becomes})")
+    return replace(column, reading=Reading(sql_type, text.select, text.read_as, becomes))
 
 
 def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:

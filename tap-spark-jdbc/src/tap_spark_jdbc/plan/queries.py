@@ -126,12 +126,8 @@ def with_computed_key(
     # Needed to find late rows.
     writer = ", t.xmin, t.tableoid" if dialect.shares_snapshots and not table.is_view else ""
     key = f"({expression}\n)"
-    is_cast = expression.lower().startswith("cast(")
-    if (
-        dialect.integer_expression
-        and options.replication_key_type is KeyType.INTEGER
-        and not is_cast
-    ):
+    is_integer = options.replication_key_type is KeyType.INTEGER
+    if dialect.integer_expression and is_integer and not expression.lower().startswith("cast("):
         key = dialect.integer_expression.replace("{e}", key)
     sql = f"SELECT t.*{writer}, {key} AS {dialect.quote(name)} FROM {dialect.table(table)} t"
     try:

@@ -68,9 +68,7 @@ def choose(
 
     ValueError: a column does not exist, or the method is not possible.
     """
-    spec_key = (
-        column_named(table, spec.column, "the spec's column").name if spec is not None else None
-    )
+    spec_key = None if spec is None else column_named(table, spec.column, "the spec's column").name
     key = _replication_key(
         table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included
     )
@@ -78,11 +76,9 @@ def choose(
     if is_log:
         _check_log_based(table, options)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
-    start = (
-        options.start_value
-        if options.start_value is not None
-        else (same_key.start if same_key else None)
-    )
+    start = options.start_value
+    if start is None and same_key is not None:
+        start = same_key.start
     named = _named_key(table, from_catalog, options)
     return Choice(
         method=LOG_BASED if is_log else FULL_TABLE if key is None else INCREMENTAL,
@@ -143,18 +139,14 @@ def _replication_key(
     if table.computed_key is not None and options.replication_key == table.computed_key:
         return table.columns[-1].name
     if options.replication_key is not None:
-        named = options.replication_key
-        list_it = (
-            "; columns of a composite key are given as a list"
-            if "," in named and not table.column(named)
-            else ""
-        )
-        return column_named(table, named, "replication_key", list_it).name
+        named, advice = options.replication_key, ""
+        if "," in named and not table.column(named):
+            advice = "; columns of a composite key are given as a list"
+        return column_named(table, named, "replication_key", advice).name
     chosen = spec_key if by_spec else None
     if spec_key is None and settings.default_replication_method == INCREMENTAL:
-        chosen = fitting_name(
-            settings.default_replication_key or "", [column.name for column in table.columns]
-        )
+        names = [column.name for column in table.columns]
+        chosen = fitting_name(settings.default_replication_key or "", names)
     if chosen is None and method == INCREMENTAL:
         by = "the catalog" if from_catalog.method else "stream_options"
         raise ValueError(f"it is INCREMENTAL by {by}, but nothing names its replication key")
@@ -247,13 +239,12 @@ def is_named(table: Table, settings: TapSettings) -> bool:
     """Whether a setting names the table or its stream, and not only by a pattern."""
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
-    if table.query is not None and table.computed_key is None:
-        return True
-    if table.stream in settings.stream_options or any(
-        fits(name, each) for each in plain for name in names
-    ):
-        return True
-    return bool(specs_by_table([table], [], settings, []))
+    return (
+        (table.query is not None and table.computed_key is None)
+        or table.stream in settings.stream_options
+        or any(fits(name, each) for each in plain for name in names)
+        or bool(specs_by_table([table], [], settings, []))
+    )
 
 
 def unused_patterns(

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
 
+logger = logging.getLogger("tap-spark-jdbc")
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
 _WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')
 _WAY_OUT = "; leave the mask out, or take another key"
+_GLOBS = ("columns", "exclude_columns")
+_METADATA_PREFIX = "_sdc_"
 
 
 def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
@@ -31,11 +34,12 @@ def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
     Missing columns are not an error: a pattern for many streams may mask a column that only some of
     them have.
     """
-    named = choice.options.mask.items()
+    names = [column.name for column in table.columns]
+    # A mask may mean all columns that differ by case alone, because otherwise one would leak.
     masks = {
         name: Mask.by(kind, key)
-        for configured, kind in named
-        for name in _fitting(configured, table)
+        for configured, kind in choice.options.mask.items()
+        for name in fitting_names(configured, names)
     }
     for name, mask in masks.items():
         _check(table, choice, name, mask)
@@ -58,11 +62,6 @@ def masked(column: Column, mask: Mask) -> Column:
     return replace(
         column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null"
     )
-
-
-def _fitting(name: str, table: Table) -> list[str]:
-    """The columns that a mask may mean: all that differ by case alone, so that none leaks."""
-    return fitting_names(name, [column.name for column in table.columns])
 
 
 def _may_show(expression: str, name: str) -> bool:
@@ -88,11 +87,6 @@ def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
         )
 
 
-logger = logging.getLogger("tap-spark-jdbc")
-_GLOBS = ("columns", "exclude_columns")
-_METADATA_PREFIX = "_sdc_"
-
-
 def selected_columns(
     table: Table, from_catalog: CatalogOptions, choice: Choice, mask_key: str | None
 ) -> tuple[Column, ...]:
@@ -109,15 +103,11 @@ def selected_columns(
             raise ValueError(f"type_overrides: {name!r} is not a column{nearest(name, names)}")
         overrides[found] = wanted
     masks = masks_of(table, choice, mask_key)
-
-    def in_catalog(name: str) -> bool:
-        return from_catalog.columns is None or name in from_catalog.columns
-
     selected, unread = [], []
     for column in table.columns:
-        if column.name not in automatic and not (
-            in_catalog(column.name) and is_wanted(column.name, choice.options)
-        ):
+        in_catalog = from_catalog.columns is None or column.name in from_catalog.columns
+        chosen = in_catalog and is_wanted(column.name, choice.options)
+        if column.name not in automatic and not chosen:
             continue
         type_name = overrides.get(column.name)
         read = column.as_key if column.name in choice.key_properties else column
@@ -126,18 +116,12 @@ def selected_columns(
             read = masked(read, mask)
         if read.reading.problem is not None:
             unread.append(f"column {column.name!r} can't be read: {read.reading.problem}")
-        if read.reading.remark is not None:
-            logger.info(
-                "stream %s: column %s (%s): %s",
-                table.stream,
-                read.name,
-                read.native_type,
-                read.reading.remark,
-            )
+        if (remark := read.reading.remark) is not None:
+            shown = f"{read.name} ({read.native_type})"
+            logger.info("stream %s: column %s: %s", table.stream, shown, remark)
         selected.append(read)
     if unread:
-        each = "each" if len(unread) > 1 else "it"
-        whose = "their" if len(unread) > 1 else "its"
+        each, whose = ("each", "their") if len(unread) > 1 else ("it", "its")
         raise ValueError(
             f"{', '.join(unread)}; leave {each} out by exclude_columns in stream_options, "
             f"or set {whose} type_overrides to text"

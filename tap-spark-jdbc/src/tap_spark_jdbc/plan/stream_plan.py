@@ -108,9 +108,8 @@ class StreamPlan:
     @property
     def sent_columns(self) -> dict[str, Column]:
         """The record's columns, by the names under which they are sent."""
-        return dict(
-            zip(self.sent_as(*(column.name for column in self.columns)), self.columns, strict=True)
-        )
+        names = self.sent_as(*(column.name for column in self.columns))
+        return dict(zip(names, self.columns, strict=True))
 
     @property
     def sent_keys(self) -> tuple[str, ...]:
@@ -120,11 +119,8 @@ class StreamPlan:
     @property
     def sent_replication_key(self) -> str | None:
         """The name under which the replication key is sent."""
-        return (
-            None
-            if self.replication_key is None
-            else self.sent_as(self.replication_key.column.name)[0]
-        )
+        key = self.replication_key
+        return None if key is None else self.sent_as(key.column.name)[0]
 
     @property
     def masked_names(self) -> frozenset[str]:
@@ -263,9 +259,8 @@ def plan_streams(
     failing = [problem for stream, problem in of_streams.items() if stream not in (refused or {})]
     for stream, count in Counter(plan.stream for plan in plans).items():
         if count > 1:
-            both = " and ".join(
-                plan.table.qualified_name for plan in plans if plan.stream == stream
-            )
+            named = (plan.table.qualified_name for plan in plans if plan.stream == stream)
+            both = " and ".join(named)
             problems.append(
                 f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`"
             )
@@ -310,19 +305,12 @@ def _tell_kept(plans: Sequence[StreamPlan]) -> None:
 def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
     """The message for a run without any stream."""
     if catalog is not None:
-        return (
-            "there is no stream to send: the catalog selects none; select some, or run without "
-            "--catalog"
-        )
-    if settings.tables or settings.schemas:
-        return (
-            "there is no stream to send: no table fits `schemas` and `tables`; --discover shows "
-            "what there is"
-        )
-    return (
-        "there is no stream to send: this user can read no table of the database; name one in "
-        "`schemas`, or grant it"
-    )
+        why = "the catalog selects none; select some, or run without --catalog"
+    elif settings.tables or settings.schemas:
+        why = "no table fits `schemas` and `tables`; --discover shows what there is"
+    else:
+        why = "this user can read no table of the database; name one in `schemas`, or grant it"
+    return f"there is no stream to send: {why}"
 
 
 def _selected(
@@ -351,16 +339,10 @@ def _selected(
                 "stream_maps"
             )
             continue
-        gone = [
-            name
-            for name in (entry.get("schema") or {}).get("properties", {})
-            if table.column(name) is None
-        ]
-        if gone:
+        columns = (entry.get("schema") or {}).get("properties", {})
+        if gone := ", ".join(name for name in columns if table.column(name) is None):
             logger.warning(
-                "stream %s: the catalog's columns %s are gone from the table",
-                stream,
-                ", ".join(gone),
+                "stream %s: the catalog's columns %s are gone from the table", stream, gone
             )
         selected.append((table, catalog_options(entry, table)))
     return selected

@@ -84,13 +84,14 @@ def checksum(dialect: Dialect, plan: StreamPlan, rows: int, total: int) -> str:
     return checksum_of(dialect, plan, ("marks", rows, total))
 
 
-def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object], form: str = "1") -> str:
+def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object]) -> str:
     """The checksum of rows by the database's sums; records rendered differently are others."""
     rendering = [
         (name, dialect.select(each), each.reading.read_as, each.reading.becomes)
         for name, each in plan.sent_columns.items()
     ]
-    return hashlib.sha256(repr((form, rendering, list(sums))).encode()).hexdigest()[:_CHARACTERS]
+    # "1" is the version of this form.
+    return hashlib.sha256(repr(("1", rendering, list(sums))).encode()).hexdigest()[:_CHARACTERS]
 
 
 def enclosed(expression: str) -> str:
@@ -189,10 +190,8 @@ class StreamSql:
             f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased
         ]
         selected.append(f"{self.boundary()} AS {quote('boundary')}")
-        return (
-            f"(SELECT {', '.join(selected)} {self.source} AND "
-            f"{self.condition(each)}{self._order()}) s"
-        )
+        rows = f"{self.source} AND {self.condition(each)}{self._order()}"
+        return f"(SELECT {', '.join(selected)} {rows}) s"
 
     def _order(self) -> str:
         """The clause that sorts rows, NULL first; without a limit databases would drop it."""
@@ -247,12 +246,11 @@ class StreamSql:
 
     def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
         """The condition that leaves out rows at the bookmark that the last run could see."""
-        begins_there = (
-            each.key is not None and each.key.lower == self.bookmark and not each.key.after
-        )
-        if self.unseen is None or self.bookmark is None or not begins_there:
+        at, key = self.bookmark, each.key
+        begins_there = key is not None and key.lower == at and not key.after
+        if self.unseen is None or at is None or not begins_there:
             return []
-        return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
+        return [f"({name} <> {at.literal} OR {self.unseen})"]
 
     def boundary(self) -> str:
         """SQL of a row's `RowBoundary`, with its mark if it has one."""
@@ -282,9 +280,8 @@ class StreamSql:
         marks = marks_of(self.dialect, self.plan)
         if marks is None:
             return str(int(boundary))
-        return marks.at_boundary.replace("{e}", str(int(boundary))).replace(
-            "{m}", mark(marks, self.dialect, self.plan)
-        )
+        both = marks.at_boundary.replace("{e}", str(int(boundary)))
+        return both.replace("{m}", mark(marks, self.dialect, self.plan))
 
 
 def _window_condition(name: str, since: Point | None, end: Point | None) -> str:
@@ -294,12 +291,8 @@ def _window_condition(name: str, since: Point | None, end: Point | None) -> str:
 
 def range_condition(name: str, within: Range[Point]) -> str:
     """The condition that a column lies in a range; `name` is its SQL (`Dialect.operand`)."""
-    if (
-        within.lower is not None
-        and within.lower == within.upper
-        and within.closed
-        and not within.after
-    ):
+    is_one_value = within.lower == within.upper and within.closed and not within.after
+    if within.lower is not None and is_one_value:
         return f"{name} = {within.lower.literal}"
     terms = []
     if within.lower is not None:

@@ -122,9 +122,8 @@ def is_lost(error: BaseException) -> bool:
     """Whether a failure in a JVM, as Py4J or PySpark raised it, comes from a broken connection."""
     known = False
     for cause in _causes(error):
-        if is_lost_state(sql_state(cause)) or str(cause.getClass().getName()).startswith(
-            _LOST_CLASSES
-        ):
+        name = str(cause.getClass().getName())
+        if is_lost_state(sql_state(cause)) or name.startswith(_LOST_CLASSES):
             return True
         known = True
     return not known and bool(_LOST_TEXT.search(str(error)))
@@ -183,12 +182,9 @@ def may_quote(error: Exception) -> bool:
     """Whether a failure may quote a row's value, and so must not be a traceback's cause."""
     if is_lost(error):
         return False
-    state = first_sql_state(error)
-    return (
-        not state.startswith(_WITHOUT_VALUES)
-        if state
-        else _OF_DRIVER.search(str(error)) is not None
-    )
+    if state := first_sql_state(error):
+        return not state.startswith(_WITHOUT_VALUES)
+    return _OF_DRIVER.search(str(error)) is not None
 
 
 def with_hint(
@@ -203,10 +199,8 @@ def with_hint(
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
     if hides_values and not state.startswith(_WITHOUT_VALUES):
-        message = (
-            f"{without_words(state)}; its words, which may quote what is masked, are in the "
-            "server's log"
-        )
+        where = "its words, which may quote what is masked, are in the server's log"
+        message = f"{without_words(state)}; {where}"
     return f"{message}; {hint}" if hint else message
 
 

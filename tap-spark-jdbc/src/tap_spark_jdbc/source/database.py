@@ -153,19 +153,17 @@ class Database:
         if known is None and not self.by_spark:
             known = int(self.settings.spark.conf.get(PARALLELISM, os.cpu_count() or 1))
         jobs, most = known or tasks_at_once(self.spark), self.settings.max_connections
-        return (
-            jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
-        )
+        if most is None:
+            return jobs
+        return max(1, min(jobs, most - self.source.dialect.own_connections))
 
     @property
     def streams_at_once(self) -> int | None:
         """The most streams begun at the same time, by the run's limit of connections."""
         most = self.settings.max_connections
-        return (
-            None
-            if most is None
-            else max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
-        )
+        if most is None:
+            return None
+        return max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
 
     @property
     def shares_disk(self) -> bool:
@@ -176,11 +174,9 @@ class Database:
     def batch_storage(self) -> Storage | None:
         """The storage for batches; None if none are configured."""
         batches = self.settings.batch_config
-        return (
-            None
-            if batches is None or batches.root is None
-            else Storage(batches.root, self.settings.storage_options)
-        )
+        if batches is None or batches.root is None:
+            return None
+        return Storage(batches.root, self.settings.storage_options)
 
     @property
     def may_be_columnar(self) -> bool:
@@ -244,11 +240,8 @@ class Database:
     @cached_property
     def sql_conf(self) -> dict[str, str]:
         """The settings of a session that the values of rows depend on."""
-        conf = {
-            name: value
-            for name, value in session_conf(self._options).items()
-            if name.startswith("spark.sql.")
-        }
+        every = session_conf(self._options).items()
+        conf = {name: value for name, value in every if name.startswith("spark.sql.")}
         return {**conf, "spark.sql.chunkBase64String.enabled": "false"}
 
     @property
@@ -295,12 +288,12 @@ class Database:
         except SourceError as error:
             if not root._hidden:
                 root._hidden = True
+                user = self.settings.user or "the user"
                 logger.info(
                     "this user may not see open transactions, so rows that are committed after "
-                        "more than the window are not found; run %s (%s)",
-                    dialect.open_transactions_grant.replace("{user}", self.settings.user or "the "
-                        "user"), error,
-                )  # fmt: skip
+                    "more than the window are not found; run %s (%s)",
+                    *(dialect.open_transactions_grant.replace("{user}", user), error),
+                )
             return None
         # Both ends are cut to whole seconds.
         return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))

@@ -23,17 +23,10 @@ from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 Row = Sequence[Any]
 Described = dict[str, str | None]
-_SIZED = (
-    "CHAR",
-    "VARCHAR",
-    "CHARACTER",
-    "CHARACTER VARYING",
-    "NCHAR",
-    "NVARCHAR",
-    "VARCHAR2",
-    "NVARCHAR2",
-)
+_SIZED = {*"CHAR VARCHAR CHARACTER NCHAR NVARCHAR VARCHAR2 NVARCHAR2".split(), "CHARACTER VARYING"}
 _SCALED = ("DECIMAL", "NUMERIC", "DEC", "NUMBER")
+# What each query of a catalog says of a column, first.
+_OF_COLUMN = ("table_schema", "table_name", "column_name", "position")
 _FEW_TABLES = 20
 _UNBOUNDED = 2**30 - 1
 logger = logging.getLogger("tap-spark-jdbc")
@@ -58,12 +51,11 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
     """The tables, from the database's own catalog."""
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
-    wanted = ("table_schema", "table_name", "column_name", "position")
     details = ("native_type", "nullable", "obstacle", "table_kind", "row_estimate")
     queries = {
-        dialect.catalog.columns: (*wanted, *details),
-        dialect.catalog.primary_keys: wanted,
-        dialect.catalog.indexes: wanted,
+        dialect.catalog.columns: (*_OF_COLUMN, *details),
+        dialect.catalog.primary_keys: _OF_COLUMN,
+        dialect.catalog.indexes: _OF_COLUMN,
     }
     broken: dict[Name, str] = {}
     try:
@@ -81,15 +73,13 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
             columns[name].append(row)
     keys, indexes = map(_names_by_table, names)
     unseen = [
-        Table(*name, columns=(), is_view=True, obstacles={"": why}) for name, why in broken.items()
+        Table(*name, columns=(), is_view=True, obstacles={"": why})
+        for name, why in broken.items()
+        if bounds.admit(*name, dialect.system_schemas)
     ]
     return [
         *(_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()),
-        *(
-            table
-            for table in unseen
-            if bounds.admit(table.schema, table.name, dialect.system_schemas)
-        ),
+        *unseen,
     ]
 
 
@@ -100,15 +90,7 @@ def _with_defaults(
     assert dialect.catalog is not None
     if dialect.catalog.defaults is None:
         return list(tables)
-    wanted = {
-        dialect.catalog.defaults: (
-            "table_schema",
-            "table_name",
-            "column_name",
-            "position",
-            "filled",
-        )
-    }
+    wanted = {dialect.catalog.defaults: (*_OF_COLUMN, "filled")}
     (rows,) = _rows(connection, dialect.catalog, wanted, _condition(dialect, bounds))
     found: dict[Name, dict[str, str]] = defaultdict(dict)
     for schema, name, column, _, filled in rows:
@@ -249,13 +231,11 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
             TapCode.DRIVER_UNKNOWN,
             f"this database quotes names with {mark!r}: no dialect of the tap knows it yet",
         )
-    own = (
-        []
-        if dialect.system_schemas_query is None
-        else connection.rows(dialect.system_schemas_query)
-    )
-    # Exact names, while those of the dialect are globs.
-    system = [*dialect.system_schemas, *(escape(name) for (name,) in own if name is not None)]
+    system = [*dialect.system_schemas]
+    if dialect.system_schemas_query is not None:
+        own = connection.rows(dialect.system_schemas_query)
+        # Exact names, while those of the dialect are globs.
+        system += [escape(name) for (name,) in own if name is not None]
     found: dict[Name, bool] = {}
     for row in _tables(connection, dialect):
         name = (row["TABLE_SCHEM"] if dialect.has_schemas else None, str(row["TABLE_NAME"]))
@@ -289,11 +269,8 @@ def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
             "getTables", None, connection.search_pattern(schema), "%", dialect.table_types
         )
         if len(found) >= limit:
-            logger.warning(
-                "schema %s: the driver lists %s tables at most; further ones are not found",
-                schema,
-                limit,
-            )
+            why = "schema %s: the driver lists %s tables at most; further ones are not found"
+            logger.warning(why, schema, limit)
         rows += found
     return rows
 
@@ -322,17 +299,13 @@ def _columns(
     """
     rows: list[Described] = []
     schemas = {name[0] for name in names}
-    if (
-        len(names) > _FEW_TABLES
-        and len(schemas) > _FEW_TABLES
-        and dialect.described_at_most is None
-    ):
+    are_many = len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES
+    if are_many and dialect.described_at_most is None:
         rows = connection.metadata("getColumns", None, None, "%", "%")
     else:
         for schema in sorted(schemas, key=str):
-            rows += _columns_of(
-                connection, dialect, schema, [table for other, table in names if other == schema]
-            )
+            tables = [table for other, table in names if other == schema]
+            rows += _columns_of(connection, dialect, schema, tables)
     found: dict[Name, list[Column]] = defaultdict(list)
     defaults: dict[Name, dict[str, str]] = defaultdict(dict)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
@@ -359,9 +332,8 @@ def _columns_of(
             return found
     rows = []
     for table in tables:
-        described = connection.metadata(
-            "getColumns", None, pattern, connection.search_pattern(table), "%"
-        )
+        only = connection.search_pattern(table)
+        described = connection.metadata("getColumns", None, pattern, only, "%")
         if not described and not re.search("[%_]", f"{schema or ''}{table}"):
             # HSQLDB takes a name without wildcards literally, including escapes.
             described = connection.metadata("getColumns", None, schema, table, "%")

@@ -82,11 +82,9 @@ class Bounds:
         """The schemas to query for, if they are named; None if all must be looked at."""
         if self.only is not None:
             return sorted({schema for schema, _ in self.only if schema is not None})
-        return (
-            None
-            if not self.schemas or any(is_pattern(each) for each in self.schemas)
-            else sorted(self.schemas)
-        )
+        if not self.schemas or any(is_pattern(each) for each in self.schemas):
+            return None
+        return sorted(self.schemas)
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:

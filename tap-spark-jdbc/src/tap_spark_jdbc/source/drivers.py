@@ -152,41 +152,20 @@ class JarCache:
         wanted, settings = folder / "ivy.xml", folder / "ivysettings.xml"
         wanted.write_text(_wanted(packages))
         settings.write_text(SETTINGS)
-        command = [
-            str(java.find_java_home() / "bin" / "java"),
-            "-jar",
-            str(self._ivy_jar(packages)),
-        ]
-        command += [
-            "-settings",
-            ivy_settings or str(settings),
-            "-ivy",
-            str(wanted),
-            "-cache",
-            str(folder / "ivy"),
-        ]
-        command += ["-types", "jar", "bundle"]
-        command += [
-            "-retrieve",
-            str(folder / "[organisation]" / "[artifact]-[revision](-[classifier]).[ext]"),
-        ]
+        kept = folder / "[organisation]" / "[artifact]-[revision](-[classifier]).[ext]"
+        command: list[str | Path] = [java.find_java_home() / "bin" / "java"]
+        command += ["-jar", self._ivy_jar(packages)]
+        command += ["-settings", ivy_settings or settings, "-ivy", wanted]
+        command += ["-cache", folder / "ivy", "-types", "jar", "bundle", "-retrieve", kept]
         try:
             done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=RESOLVE_SECONDS,
-                check=False,
+                command, capture_output=True, text=True, errors="replace", timeout=RESOLVE_SECONDS
             )
             output, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired:
             output, code = f"no answer within {RESOLVE_SECONDS} seconds", 1
-        lacking = [
-            each
-            for each in packages
-            if not (folder / self._jar(each).relative_to(self.path)).is_file()
-        ]
+        fetched = {each: folder / self._jar(each).relative_to(self.path) for each in packages}
+        lacking = [each for each, jar in fetched.items() if not jar.is_file()]
         if code or lacking:
             raise ConfigurationError(
                 RunCode.JAR_UNAVAILABLE,
@@ -219,15 +198,12 @@ def _wanted(packages: Sequence[str]) -> str:
     lines = []
     for package in packages:
         group, artifact, version, *classifier = package.split(":")
-        jar = (
-            f'<artifact name="{artifact}" type="jar" m:classifier="{classifier[0]}"/>'
-            if classifier
-            else ""
-        )
+        jar = ""
+        if classifier:
+            jar = f'<artifact name="{artifact}" type="jar" m:classifier="{classifier[0]}"/>'
         lines.append(
             f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->*" '
-            'transitive="false">'
-            f"{jar}</dependency>"
+            f'transitive="false">{jar}</dependency>'
         )
     info = '<info organisation="singer-spark" module="jars"/>'
     maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
@@ -248,12 +224,8 @@ def _reason(output: str) -> str:
     return lines[-1][:200] if lines else "no output from Ivy"
 
 
-CACHE = JarCache(
-    "drivers",
-    "the driver",
-    "on a machine without network give its jar in `driver_jars`",
-    PINNED_SHA256,
-)
+_WAY_OUT = "on a machine without network give its jar in `driver_jars`"
+CACHE = JarCache("drivers", "the driver", _WAY_OUT, PINNED_SHA256)
 
 
 def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str, ...]:

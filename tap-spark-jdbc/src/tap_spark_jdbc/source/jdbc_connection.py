@@ -76,15 +76,12 @@ class JdbcConnection:
             ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
             SourceError: in one line: unreachable, unknown database, wrong password, …
         """
-        with _refusing(
-            f"can't connect to {source.location}: ",
-            hides_values=source.hides_values,
-            connecting=True,
-        ):
+        what, hides_values = f"can't connect to {source.location}: ", source.hides_values
+        with _refusing(what, hides_values=hides_values, connecting=True):
             raw = connected(gateway, source)
         reopen = partial(cls.open, gateway, source) if lasting else None
         connection = cls(
-            raw, gateway, reopen, hides_values=source.hides_values, alive=source.dialect.alive
+            raw, gateway, reopen, hides_values=hides_values, alive=source.dialect.alive
         )
         for statement in source.session_statements:
             connection.execute(statement)
@@ -155,11 +152,9 @@ class JdbcConnection:
     def search_pattern(self, name: str) -> str:
         """A name as a pattern for the metadata methods that matches only this name."""
         escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
-        return (
-            re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2))
-            if escape
-            else name
-        )
+        if not escape:
+            return name
+        return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2))
 
     @property
     def session(self) -> str | None:
@@ -213,14 +208,11 @@ class JdbcConnection:
         self, method: str, arguments: tuple[Any, ...], move: Any
     ) -> list[dict[str, str | None]]:
         with self._refusing(f"the database refused to describe itself ({method}): "):
-            with closing(
-                getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))
-            ) as result:
+            ask = getattr(self._connection.getMetaData(), method)
+            with closing(ask(*map(self._java, arguments))) as result:
                 described = result.getMetaData()
-                count = described.getColumnCount()
-                names = [
-                    described.getColumnLabel(position + 1).upper() for position in range(count)
-                ]
+                positions = range(1, described.getColumnCount() + 1)
+                names = [described.getColumnLabel(position).upper() for position in positions]
                 return [dict(zip(names, row, strict=True)) for row in move(result)]
 
     @contextmanager

@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 
 # By the names of dialects.
-PORTS = {
-    "postgresql": 5432,
-    "mariadb": 3306,
-    "sqlserver": 1433,
-    "oracle": 1521,
-    "db2": 50000,
-    "derby": 1527,
-}
+PORTS = {"postgresql": 5432, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521}
+PORTS |= {"db2": 50000, "derby": 1527}
 _URL = re.compile(
     r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)"
     r"(?P<servers>[^/?;@]*)(?P<after>.*)",
@@ -182,26 +176,21 @@ class JdbcSource:
         Raises:
             ConfigurationError: the driver is unavailable.
         """
-        dialect = dialect_of(settings.jdbc_url).with_driver(
-            settings.driver, settings.driver_package
-        )
+        known = dialect_of(settings.jdbc_url)
+        dialect = known.with_driver(settings.driver, settings.driver_package)
         driver = settings.driver or dialect.driver
         package = settings.driver_package or dialect.driver_package
         jars: tuple[str, ...] = ()
         if settings.driver_jars:
             jars = local_jars(settings.driver_jars)
         elif package:
-            jars = cached_jars(
-                package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings")
-            )
-        url = (
-            dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
-        )
-        iam = (
-            IamLogin(*first_server(url, dialect.name), settings.user or "")
-            if settings.auth == "aws-iam"
-            else None
-        )
+            ivy_settings = settings.spark.conf.get("spark.jars.ivySettings")
+            jars = cached_jars(package, ivy_settings=ivy_settings)
+        url, iam = settings.jdbc_url, None
+        if driver == dialect.driver:
+            url = dialect.driver_url(url)
+        if settings.auth == "aws-iam":
+            iam = IamLogin(*first_server(url, dialect.name), settings.user or "")
         return cls(
             url,
             dialect,
@@ -221,11 +210,9 @@ class JdbcSource:
 
     def bounded(self, fetch_bytes: int | None) -> JdbcSource:
         """The same, with round trips that fail above this many bytes, if the driver can do that."""
-        return (
-            self
-            if fetch_bytes is None
-            else replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
-        )
+        if fetch_bytes is None:
+            return self
+        return replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
 
     def limited(self) -> JdbcSource:
         """The same, for connections that ask the server whether it is there and don't wait long."""
@@ -260,16 +247,13 @@ class JdbcSource:
 
     def connection_properties(self) -> dict[str, str]:
         """The dialect's properties, user and password; parameters in the URL override them."""
-        login = {
-            "user": self.user,
-            "password": self.password if self.iam is None else self.iam.token(),
-        }
-        # A token is never sent unencrypted.
-        safety = (
-            {} if self.iam is None else _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
-        )
-        credentials = {name: value for name, value in login.items() if value is not None}
-        return {**self.dialect.properties, **safety, **credentials}
+        properties, password = {**self.dialect.properties}, self.password
+        if self.iam is not None:
+            password = self.iam.token()
+            # It is never sent unencrypted.
+            properties |= _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
+        login = {"user": self.user, "password": password}
+        return properties | {name: value for name, value in login.items() if value is not None}
 
     def reader_options(self) -> dict[str, str]:
         """Options of Spark's JDBC reader: url, driver, properties, a session's statements."""

@@ -45,36 +45,15 @@ _LIMITS = {
     "tcp_user_timeout": "80000",
 }
 # Parameters that change neither where it connects nor what it reads.
-_OF_THE_DRIVER = {
-    *(
-        "prepareThreshold",
-        "preparedStatementCacheQueries",
-        "preparedStatementCacheSizeMiB",
-        "defaultRowFetchSize",
-    ),
-    *(
-        "maxResultBuffer",
-        "adaptiveFetch",
-        "adaptiveFetchMinimum",
-        "adaptiveFetchMaximum",
-        "tcpKeepAlive",
-        "tcpNoDelay",
-    ),
-    *(
-        "loggerLevel",
-        "loggerFile",
-        "binaryTransfer",
-        "reWriteBatchedInserts",
-        "logUnclosedConnections",
-    ),
-    *(
-        "assumeMinServerVersion",
-        "disableColumnSanitiser",
-        "loginTimeout",
-        "readOnly",
-        "readOnlyMode",
-    ),
-}
+_OF_THE_DRIVER = frozenset(
+    """
+    prepareThreshold preparedStatementCacheQueries preparedStatementCacheSizeMiB
+    defaultRowFetchSize maxResultBuffer adaptiveFetch adaptiveFetchMinimum adaptiveFetchMaximum
+    tcpKeepAlive tcpNoDelay loggerLevel loggerFile binaryTransfer reWriteBatchedInserts
+    logUnclosedConnections assumeMinServerVersion disableColumnSanitiser loginTimeout readOnly
+    readOnlyMode
+    """.split()
+)
 _OPTIONS = re.compile(r"(?:^| )options='((?:[^'\\]|\\.)*)'")
 _PINNED = "-c search_path=pg_catalog -c quote_all_identifiers=off"
 _REFUSED = "startup parameter"
@@ -106,10 +85,8 @@ def conninfo(source: JdbcSource) -> str:
 
 def _location(address: str) -> dict[str, str]:
     if not address.startswith("//"):
-        return {
-            "host": "localhost",
-            **({"dbname": unquote_plus(address)} if address.strip("/") else {}),
-        }
+        named = {"dbname": unquote_plus(address)} if address.strip("/") else {}
+        return {"host": "localhost", **named}
     servers, _, database = address.removeprefix("//").partition("/")
     hosts, ports = [], []
     for server in servers.split(","):

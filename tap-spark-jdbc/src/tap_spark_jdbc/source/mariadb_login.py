@@ -26,30 +26,13 @@ _FALSE = ("false", "0")
 _ALIKE = {"sslmode": ("disable",), "usessl": _FALSE, "ssl": _FALSE, "allowlocalinfile": _FALSE}
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 # Parameters that change neither where it connects nor what it reads.
-_OF_THE_DRIVER = {
-    *(
-        "permitmysqlscheme",
-        "tcpkeepalive",
-        "tcpkeepidle",
-        "tcpkeepinterval",
-        "tcpkeepcount",
-        "tcpnodelay",
-    ),
-    *(
-        "uuidasstring",
-        "useserverprepstmts",
-        "cacheprepstmts",
-        "prepstmtcachesize",
-        "prepstmtcachesqllimit",
-    ),
-    *(
-        "rewritebatchedstatements",
-        "usebulkstmts",
-        "defaultfetchsize",
-        "disablepipeline",
-        "usereadaheadinput",
-    ),
-}
+_OF_THE_DRIVER = frozenset(
+    """
+    permitmysqlscheme tcpkeepalive tcpkeepidle tcpkeepinterval tcpkeepcount tcpnodelay uuidasstring
+    useserverprepstmts cacheprepstmts prepstmtcachesize prepstmtcachesqllimit
+    rewritebatchedstatements usebulkstmts defaultfetchsize disablepipeline usereadaheadinput
+    """.split()
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +74,10 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
             raise ValueError(
                 f"its URL escapes the value of {name}, which only the JDBC driver reads"
             )
-    for name, value in {**own, **given}.items():
-        if (why := _only_by_jdbc(name, value, own)) is not None:
-            raise ValueError(why)
     known = {**own, **given}
+    for name, value in known.items():
+        if not _is_alike(name, value, own):
+            raise ValueError(f"{name} is set to what only the JDBC driver can do")
     if not known.get("user"):
         raise ValueError("the setting user is missing")
     return MariaDbLogin(
@@ -110,13 +93,16 @@ def login_of(source: JdbcSource) -> MariaDbLogin:
     )
 
 
-def _only_by_jdbc(name: str, value: str, own: dict[str, str]) -> str | None:
-    if name in ("user", "password", "allowpublickeyretrieval") or name in _OF_THE_DRIVER:
-        return None
-    alike = {
-        "transactionisolation": value.upper() in _ISOLATION,
-        "connecttimeout": value.isdigit() and int(value) > 0,
-        # The dialect's own are among the statements that begin each session.
-        "sessionvariables": value == own.get(name),
-    }.get(name, value.lower() in _ALIKE.get(name, ()))
-    return None if alike else f"{name} is set to what only the JDBC driver can do"
+def _is_alike(name: str, value: str, own: dict[str, str]) -> bool:
+    """Whether the other client connects with this parameter as the JDBC driver does."""
+    match name:
+        case "user" | "password" | "allowpublickeyretrieval":
+            return True
+        case "transactionisolation":
+            return value.upper() in _ISOLATION
+        case "connecttimeout":
+            return value.isdigit() and int(value) > 0
+        case "sessionvariables":
+            # The dialect's own are among the statements that begin each session.
+            return value == own.get(name)
+    return name in _OF_THE_DRIVER or value.lower() in _ALIKE.get(name, ())

@@ -80,16 +80,6 @@ class IdleConnections:
             self._pinned.put(each)
 
     @contextmanager
-    def _one_pinned(self) -> Iterator[tuple[Any, str]]:
-        connection = self._pinned.get()
-        try:
-            yield connection, ""
-        finally:
-            # If it broke, it refuses the next slice as well, because another connection would not
-            # see the same rows.
-            self._pinned.put(connection)
-
-    @contextmanager
     def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
         """A connection, and the statements that its use must begin with; closed if the use fails.
 
@@ -97,8 +87,13 @@ class IdleConnections:
         that others wait for.
         """
         if source.snapshot == PINNED:
-            with self._one_pinned() as pinned:
-                yield pinned
+            connection = self._pinned.get()
+            try:
+                yield connection, ""
+            finally:
+                # If it broke, it refuses the next slice as well, because another connection would
+                # not see the same rows.
+                self._pinned.put(connection)
             return
         found = self._taken(source)
         connection = connected(gateway, source) if found is None else found
@@ -245,9 +240,8 @@ class ServerWatch:
                 self._sockets.add(inode)
                 try:
                     _set_options(self._gateway(), number)
-                except (
-                    Py4JJavaError
-                ) as error:  # it has just been closed, or another JDK has no such function
+                # It has just been closed, or another JDK has no such function.
+                except Py4JJavaError as error:
                     logger.debug("the kernel does not look at socket %d: %s", number, error)
 
 

@@ -116,11 +116,8 @@ class RemoteConnection(JdbcConnection):
                 raise
             # Perhaps a value that Spark can't hold; if the database refused, it will refuse again.
             return None
-        return (
-            _rows(table)
-            if all(each.dataType.typeName() == "string" for each in schema.fields)
-            else None
-        )
+        are_texts = all(each.dataType.typeName() == "string" for each in schema.fields)
+        return _rows(table) if are_texts else None
 
     def _as_texts(self, sql: str) -> list[Row]:
         """The result whatever its types, by two queries."""
@@ -149,10 +146,9 @@ class RemoteConnection(JdbcConnection):
         return None if self._source.hides_values and may_quote(error) else error
 
     def _frame(self, sql: str, **options: str) -> DataFrame:
-        reader = self._spark.read.format("jdbc").options(
-            **self._source.reader_options(), fetchsize=FETCH_SIZE
-        )
-        return reader.options(**options).option("dbtable", f"(\n{sql}\n) asked").load()
+        known = {**self._source.reader_options(), "fetchsize": FETCH_SIZE, **options}
+        reader = self._spark.read.format("jdbc").options(**known)
+        return reader.option("dbtable", f"(\n{sql}\n) asked").load()
 
 
 def _rows(table: pa.Table) -> list[Row]:

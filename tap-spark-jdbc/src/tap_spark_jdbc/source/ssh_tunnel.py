@@ -137,8 +137,7 @@ class SshTunnel:
             if self._ssh is None or self._ssh.is_closed():
                 if self._ssh is not None:
                     logger.warning(
-                        "ssh_tunnel: the connection to %s broke: reconnecting",
-                        self._settings.host,
+                        "ssh_tunnel: the connection to %s broke: reconnecting", self._settings.host
                     )
                 self._ssh = await _login(self._settings)
             return self._ssh
