@@ -25,10 +25,11 @@ from tap_spark_jdbc.extract.stream_progress import StreamProgress
 from tap_spark_jdbc.wal.change_log import ChangeLog, lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.binlog.change_lines import BinlogStream
+    from tap_spark_jdbc.binlog.events import Events
     from tap_spark_jdbc.binlog.reading import BinlogReading
     from tap_spark_jdbc.extract.run_state import RunState
     from tap_spark_jdbc.extract.stream_progress import RunBudget
@@ -95,19 +96,13 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         from tap_spark_jdbc.binlog.dump import Dump
 
         shown = take_snapshot(self._database, server, plans)
-        created = Dump.of(self._database.source).created(shown.position)
+        created = Dump(self._database.source).created(shown.position)
+        begun = BinlogBookmark(
+            shown.position, server.identifier, created, shown.gtids, reading=True
+        )
         for plan in plans:
-            table = self._tables[plan.stream]
-            bookmark = BinlogBookmark(
-                shown.position,
-                server.identifier,
-                created,
-                shown.gtids,
-                table.columns,
-                plan.key_properties,
-                reading=True,
-            )
-            self.starts[plan.stream] = BinlogStart(bookmark)
+            columns, key = self._tables[plan.stream].columns, plan.key_properties
+            self.starts[plan.stream] = BinlogStart(replace(begun, columns=columns, key=key))
 
     def _check(self, server: BinlogServer, plan: StreamPlan, bookmark: BinlogBookmark) -> None:
         """Raise StateError if a stream can't continue from its bookmark on this server."""
@@ -128,10 +123,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             return
         begin, end = bookmark.begin, self._until or bookmark.begin
         size = self._files.get(begin.file)
-        if begin > end or (
-            size is not None
-            and begin.offset > max(size, end.offset if begin.file == end.file else 0)
-        ):
+        known = end.offset if begin.file == end.file else 0
+        if begin > end or (size is not None and begin.offset > max(size, known)):
             raise lost(
                 stream,
                 f"its bookmark {begin} is behind the end of the server's log {end}: the log began "
@@ -166,7 +159,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
         server = self._opened()
         end = server.end()
-        Dump.of(self._database.source).created(end)
+        Dump(self._database.source).created(end)
         return f"the server's log ends at {end}, {'with' if server.gtids else 'without'} GTIDs"
 
     def _opened(self) -> BinlogServer:
@@ -225,7 +218,12 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         *,
         moved: bool,
     ) -> BinlogReading:
+        """Read the log up to a position; SourceError: the server refused.
+
+        If a bookmark is of another server, it has `moved`: reading begins after its identifiers.
+        """
         from tap_spark_jdbc.binlog.change_lines import binlog_streams
+        from tap_spark_jdbc.binlog.reading import BinlogReading
 
         self._streams = binlog_streams(server, plans, self._bookmarks, self._tables)
         for name, stream in self._streams.items():
@@ -238,17 +236,27 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
                 stream.bookmark = replace(
                     stream.bookmark, position=replace(until, number=0, offset=0)
                 )
-        return _read(
-            server, self._streams, first, until, budget, progress, self._move, by_gtid=moved
+        prepared = () if moved else first.prepared
+        reading = BinlogReading(
+            {(each.table.schema, each.table.name): each for each in self._streams.values()},
+            budget,
+            progress,
+            until,
+            lambda: self._move(reading, reading.committed or until),
+            server.gtid_kind.parse(first.gtids) if server.gtids and first.gtids else None,
+            0 if moved or first.prepared else first.created,
+            {name: LogPosition.parse(position) for name, position in prepared},
         )
+        for batch in _events(server, first, by_gtid=moved):
+            if not reading.add(batch):
+                break
+        return reading
 
     def _before_all(self, server: BinlogServer) -> BinlogBookmark:
         """The bookmark whose transactions all other bookmarks have, too."""
         for each in self._bookmarks.values():
-            if all(
-                covers(other.gtids, each.gtids, server.gtid_kind)
-                for other in self._bookmarks.values()
-            ):
+            others = self._bookmarks.values()
+            if all(covers(other.gtids, each.gtids, server.gtid_kind) for other in others):
                 return each
         raise StateError(
             TapCode.LOG_POSITION_LOST,
@@ -271,67 +279,26 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
                 self._server.identifier,
                 bookmark.created if ahead else reading.created.get(position.file, 0),
                 bookmark.gtids if ahead or reading.executed is None else str(reading.executed),
-                self._tables[name].columns
-                if stream.altered or not bookmark.columns
-                else bookmark.columns,
+                stream.known_columns,
                 plan.key_properties,
                 version=stream.version,
-                prepared=tuple(
-                    sorted((each, str(begun)) for each, begun in reading.prepared.items())
-                ),
+                prepared=tuple(sorted((each, str(at)) for each, at in reading.prepared.items())),
             )
             self._state.note(name, entry.to_json())
         self._state.write()
 
 
-def _read(
-    server: BinlogServer,
-    streams: Mapping[str, BinlogStream],
-    first: BinlogBookmark,
-    until: LogPosition,
-    budget: RunBudget,
-    progress: Progress,
-    move: Callable[[BinlogReading, LogPosition], None],
-    *,
-    by_gtid: bool,
-) -> BinlogReading:
-    """Read the log from the first bookmark to a position; `move` is called where transactions end.
-
-    With `by_gtid`, reading begins after the bookmark's identifiers, because its position is another
-    server's.
-
-    Raises:
-        SourceError: the server refused.
-    """
+def _events(server: BinlogServer, first: BinlogBookmark, *, by_gtid: bool) -> Iterator[Events]:
+    """The log from the first bookmark's position on, or after its identifiers."""
     from tap_spark_jdbc.binlog.dump import Dump
-    from tap_spark_jdbc.binlog.reading import BinlogReading
 
-    reading = BinlogReading(
-        {(each.table.schema, each.table.name): each for each in streams.values()},
-        budget,
-        progress,
-        until,
-        lambda: move(reading, reading.committed or until),
-        server.gtid_kind.parse(first.gtids) if server.gtids and first.gtids else None,
-        0 if by_gtid or first.prepared else first.created,
-        {name: LogPosition.parse(position) for name, position in first.prepared}
-        if not by_gtid
-        else {},
-    )
-    dump = Dump.of(server.database.source)
+    dump = Dump(server.database.source)
     if not by_gtid:
-        events = dump.events(first.begin)
-    elif server.is_mariadb:
-        events = dump.events(
-            None,
-            statement=f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1",
-        )
-    else:
-        events = dump.events(None, gtids=MySqlGtids.parse(first.gtids).encoded())
-    for batch in events:
-        if not reading.add(batch):
-            break
-    return reading
+        return dump.events(first.begin)
+    if server.is_mariadb:
+        begin = f"SET @slave_connect_state = '{first.gtids}', @slave_gtid_strict_mode = 1"
+        return dump.events(None, statement=begin)
+    return dump.events(None, gtids=MySqlGtids.parse(first.gtids).encoded())
 
 
 def _check_key(plan: StreamPlan) -> None:

@@ -93,11 +93,8 @@ class BinlogServer:
         numbers = [int(each) for each in re.findall(r"\d+", text)[:3]]
         version = numbers[0] * 10_000 + numbers[1] * 100 + numbers[2] if len(numbers) == 3 else 0
         _check(known)
-        identifier = (
-            known.get("server_uuid")
-            or known.get("server_uid")
-            or f"server_id {known.get('server_id', '')}"
-        )
+        identifier = known.get("server_uuid") or known.get("server_uid")
+        identifier = identifier or f"server_id {known.get('server_id', '')}"
         tagged = MySqlGtids.has_tags(known.get("gtid_executed", ""))
         gtids = is_mariadb or (known.get("gtid_mode", "").upper() == "ON" and not tagged)
         return cls(database, is_mariadb, version, identifier, gtids, known)
@@ -322,9 +319,8 @@ def _without_lock(
     if server.is_mariadb:
         connection = _begun(database)
         shown = dict(_rows(connection, _SHOWN))
-        position = LogPosition.of(
-            shown["Binlog_snapshot_file"], int(shown["Binlog_snapshot_position"])
-        )
+        file, offset = shown["Binlog_snapshot_file"], shown["Binlog_snapshot_position"]
+        position = LogPosition.of(file, int(offset))
         return TableSnapshot(position, _gtids_at(database, position)), connection
     position = server.end()
     if not server.gtids:

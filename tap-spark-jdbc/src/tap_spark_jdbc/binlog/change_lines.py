@@ -86,6 +86,12 @@ class BinlogStream(PendingLines):
         """The stream's name."""
         return self.plan.stream
 
+    @property
+    def known_columns(self) -> tuple[LoggedColumn, ...]:
+        """The columns of the table where the reading is now."""
+        is_new = self.altered or not self.bookmark.columns
+        return self.table.columns if is_new else self.bookmark.columns
+
     def add(
         self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits
     ) -> None:
@@ -100,7 +106,7 @@ class BinlogStream(PendingLines):
             images = RowImages.of(found, table.types)
         except SourceError as error:
             raise lost(self.name, error.message) from error
-        self._check_present(found.present, columns, table)
+        self._check_present(found.present, columns)
         count = len(images.events)
         if not count:
             return
@@ -120,16 +126,11 @@ class BinlogStream(PendingLines):
 
     def _columns(self, table: TableMap) -> dict[int, LoggedColumn]:
         """The columns of the stream that rows have, by their numbers in the rows."""
-        known = (
-            self.table.columns
-            if self.altered or not self.bookmark.columns
-            else self.bookmark.columns
-        )
+        known = self.known_columns
         logged: list[LoggedColumn | None] = list(known)
         if table.names is not None:
-            by_name = {
-                each.name: each for each in (*self.bookmark.columns, *self.table.columns, *known)
-            }
+            every = (*self.bookmark.columns, *self.table.columns, *known)
+            by_name = {each.name: each for each in every}
             self._refuse_new([each for each in table.names if each not in by_name])
             logged = [by_name.get(each) for each in table.names]
         if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
@@ -154,9 +155,7 @@ class BinlogStream(PendingLines):
                 "began; run it again",
             )
 
-    def _check_present(
-        self, present: Sequence[bytes], columns: dict[int, LoggedColumn], table: TableMap
-    ) -> None:
+    def _check_present(self, present: Sequence[bytes], columns: dict[int, LoggedColumn]) -> None:
         for bitmap in present:
             for number, column in columns.items():
                 if not bitmap[number // 8] >> number % 8 & 1:
@@ -221,15 +220,12 @@ def binlog_streams(
     database = server.database
     found, charmaps = {}, _charmaps(database)
     for plan in plans:
-        types = dict(
-            zip((each.name for each in plan.columns), lake_schema(plan).types, strict=True)
-        )
         columns = {each.name: each for each in plan.columns}
+        types = dict(zip(columns, lake_schema(plan).types, strict=True))
         values = BinlogValues(plan.stream, columns, types, charmaps, partial(_converted, database))
         bookmark = bookmarks[plan.stream]
-        stream = BinlogStream(
-            plan, bookmark, tables[plan.stream], values, partial(_columns_now, server, plan)
-        )
+        look = partial(_columns_now, server, plan)
+        stream = BinlogStream(plan, bookmark, tables[plan.stream], values, look)
         if bookmark.gtids:
             stream.shown = server.gtid_kind.parse(bookmark.gtids)
         found[plan.stream] = stream
@@ -274,10 +270,6 @@ def _converted(database: Database, native: str, found: pa.Array) -> pa.Array:
             "NULL" if each is None else select.replace("{c}", literal(each))
             for each in values[begin : begin + _AT_ONCE]
         )
-        texts += [
-            row[0]
-            for row in database.connection.rows(
-                " UNION ALL ".join(f"SELECT {each}" for each in selected)
-            )
-        ]
+        query = " UNION ALL ".join(f"SELECT {each}" for each in selected)
+        texts += [text for (text,) in database.connection.rows(query)]
     return pa.array(texts, pa.string())

@@ -9,7 +9,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,12 +98,7 @@ class BinlogValues:
                 return masked(self._texts(values, kind, logged), mask).cast(wanted)
             if is_bytes:
                 found = self._natural(values, kind, logged)
-                return pa.array(
-                    [
-                        None if each is None else b64encode(each).decode()
-                        for each in found.to_pylist()
-                    ]
-                )
+                return _each(found, lambda value: b64encode(value).decode())
             if pa.types.is_string(wanted):
                 return self._texts(values, kind, logged)
             if kind.code in _DATES:
@@ -133,9 +128,7 @@ class BinlogValues:
             return self.convert("double", found.cast(pa.float64()))
         if pa.types.is_decimal(found.type):
             # Arrow writes small ones with an exponent.
-            texts = pa.array(
-                [None if each is None else f"{each:f}" for each in found.to_pylist()], pa.string()
-            )
+            texts = _each(found, "{:f}".format)
         else:
             texts = found.cast(pa.string())
         if kind.code == YEAR:
@@ -164,10 +157,7 @@ class BinlogValues:
         if kind.code == SET:
             return _subsets(values, kind, logged)
         if kind.code == JSON:
-            return pa.array(
-                [None if each is None else json_text(each) for each in values.binary().to_pylist()],
-                pa.string(),
-            )
+            return _each(values.binary(), json_text)
         return self._of_bytes(values.binary(), kind, logged)
 
     def _of_bytes(self, found: pa.Array, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
@@ -189,16 +179,17 @@ class BinlogValues:
         if charset in _UTF8:
             return found.cast(pa.string())
         if (codec := _CODECS.get(charset)) is not None:
-            return pa.array(
-                [None if each is None else each.decode(codec) for each in found.to_pylist()],
-                pa.string(),
-            )
+            return _each(found, lambda value: value.decode(codec))
         table = self.charmap(charset)
-        texts = [
-            None if each is None else each.decode("latin-1").translate(table)
-            for each in found.to_pylist()
-        ]
-        return pa.array(texts, pa.string())
+        return _each(found, lambda value: value.decode("latin-1").translate(table))
+
+
+def _each(
+    found: pa.Array, change: Callable[[Any], Any], kind: pa.DataType | None = None
+) -> pa.Array:
+    """Each value changed to one of this type, else to a text; NULL stays NULL."""
+    changed = [None if each is None else change(each) for each in found.to_pylist()]
+    return pa.array(changed, kind or pa.string())
 
 
 def labels(native: str) -> list[str]:
@@ -216,12 +207,9 @@ def _integers(values: Values, size: int, *, signed: bool) -> pa.Array:
 
 
 def _floats(values: Values, kind: LoggedType) -> pa.Array:
-    raw = (
-        np.ascontiguousarray(values.fixed(kind.size))
-        .view("<f4" if kind.code == FLOAT else "<f8")
-        .reshape(-1)
-    )
-    return pa.array(raw, mask=values.nulls)
+    raw = np.ascontiguousarray(values.fixed(kind.size))
+    numbers = raw.view("<f4" if kind.code == FLOAT else "<f8").reshape(-1)
+    return pa.array(numbers, mask=values.nulls)
 
 
 def _bits(values: Values, kind: LoggedType) -> pa.Array:
@@ -234,10 +222,8 @@ def _bits(values: Values, kind: LoggedType) -> pa.Array:
 
 
 def _numbers(values: Values, kind: LoggedType) -> pa.Array:
-    return pa.array(
-        little(values.content, np.where(values.nulls, 0, values.begins), kind.size),
-        mask=values.nulls,
-    )
+    begins = np.where(values.nulls, 0, values.begins)
+    return pa.array(little(values.content, begins, kind.size), mask=values.nulls)
 
 
 def _members(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
@@ -256,29 +242,25 @@ def _subsets(values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array
 
 
 def _hexadecimal(found: pa.Array) -> pa.Array:
-    return pa.array(
-        [None if each is None else each.hex().upper() for each in found.to_pylist()], pa.string()
-    )
+    return _each(found, lambda value: value.hex().upper())
 
 
 def _padded(found: pa.Array, width: int) -> pa.Array:
     """Bytes of one size: the log leaves out zeros at their end."""
-    return pa.array(
-        [None if each is None else each.ljust(width, b"\0") for each in found.to_pylist()],
-        pa.binary(),
-    )
+    return _each(found, lambda value: value.ljust(width, b"\0"), pa.binary())
 
 
 def _vectors(found: pa.Array) -> pa.Array:
-    lists = [None if each is None else np.frombuffer(each, "<f4") for each in found.to_pylist()]
-    return pa.array(lists, pa.list_(pa.float32()))
+    return _each(found, lambda value: np.frombuffer(value, "<f4"), pa.list_(pa.float32()))
 
 
 def _uncompressed(found: pa.Array) -> pa.Array:
     """Undo MariaDB's compression of columns: a byte of flags, the size, headless data of zlib."""
 
     def whole(data: bytes) -> bytes:
+        if not data:
+            return data
         method, size = data[0] >> 4, data[0] & 7
         return zlib.decompress(data[1 + size :], -15) if method else data[1:]
 
-    return pa.array([each if not each else whole(each) for each in found.to_pylist()], pa.binary())
+    return _each(found, whole, pa.binary())

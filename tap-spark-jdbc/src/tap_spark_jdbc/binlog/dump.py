@@ -19,13 +19,7 @@ from urllib.parse import unquote_plus
 import numpy as np
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import (
-    ConfigurationError,
-    SingerSparkError,
-    SourceError,
-    StateError,
-    cut,
-)
+from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError, StateError, cut
 from tap_spark_jdbc.binlog.events import FORMAT, Events
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.mariadb_login import MARIADB_URL, PORT
@@ -174,6 +168,7 @@ _TO_THE_END, _NO_REPLICA = 1, 0
 _MORE = 0xFFFFFF
 _EVENT, _ERROR = 0x00, 0xFF
 _CHECKSUM_BYTES = 4
+_CHECKSUM = "SELECT @@global.binlog_checksum"
 _SESSION = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = "
     "@@global.binlog_checksum, @mariadb_slave_capability = 4, net_write_timeout = 600"
@@ -183,14 +178,9 @@ _SESSION = (
 class Dump:
     """One reading of the binary log."""
 
-    def __init__(self, login: BinlogLogin) -> None:
-        """Nothing is connected yet."""
-        self._login = login
-
-    @classmethod
-    def of(cls, source: JdbcSource) -> Dump:
-        """A reading of the URL's server; ConfigurationError: its log can't be read that way."""
-        return cls(BinlogLogin.of(source))
+    def __init__(self, source: JdbcSource) -> None:
+        """Nothing is connected yet; ConfigurationError: no log can be read by the URL."""
+        self._login = BinlogLogin.of(source)
 
     def created(self, position: LogPosition) -> int:
         """When the file of a position began, in seconds since 1970; 0: the server does not say."""
@@ -215,9 +205,7 @@ class Dump:
         with closing(self._login.connect()) as connection:
             with refusing():
                 with connection.cursor() as cursor:
-                    for each in filter(
-                        None, (_SESSION, statement, "SELECT @@global.binlog_checksum")
-                    ):
+                    for each in filter(None, (_SESSION, statement, _CHECKSUM)):
                         cursor.execute(each)
                     ((checksum,),) = cursor.fetchall()
                 file = _asked(connection, begin, gtids)
@@ -227,17 +215,8 @@ class Dump:
 def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> Any:
     """Send the command; the file that the answer is read from."""
     if gtids is None:
-        name = b"" if begin is None else begin.file.encode()
-        command = (
-            struct.pack(
-                "<BIHI",
-                _BY_POSITION,
-                4 if begin is None else begin.offset,
-                _TO_THE_END,
-                _NO_REPLICA,
-            )
-            + name
-        )
+        name, offset = (b"", 4) if begin is None else (begin.file.encode(), begin.offset)
+        command = struct.pack("<BIHI", _BY_POSITION, offset, _TO_THE_END, _NO_REPLICA) + name
     else:
         # By the set alone, as if no file were known.
         flags = _TO_THE_END | 0x04

@@ -161,9 +161,8 @@ class Moments:
         assert kind.code == DATETIME
         packed = _big(values, 0, 5) - (1 << 39)
         months, days = packed >> 22, packed >> 17 & 31
-        micros = _micros(packed >> 12 & 31, packed >> 6 & 63, packed & 63) + _fraction(
-            values, 5, digits
-        )
+        micros = _micros(packed >> 12 & 31, packed >> 6 & 63, packed & 63)
+        micros = micros + _fraction(values, 5, digits)
         return cls(values.nulls, months // 13, months % 13, days, micros, digits, True)
 
     @classmethod
@@ -175,19 +174,15 @@ class Moments:
             seconds, fraction = _big(values, 0, 4), _fraction(values, 4, digits)
         dates = (seconds // 86_400).astype("datetime64[D]")
         months = dates.astype("datetime64[M]")
-        years = months.astype("datetime64[Y]").astype(np.int64) + 1970
-        # The server stores a date of zeros as the first second.
-        zero = seconds == 0
-        years, months_of_year, days = (
-            np.where(zero, 0, each)
-            for each in (
-                years,
-                months.astype(np.int64) % 12 + 1,
-                (dates - months).astype(np.int64) + 1,
-            )
+        parts = (
+            months.astype("datetime64[Y]").astype(np.int64) + 1970,
+            months.astype(np.int64) % 12 + 1,
+            (dates - months).astype(np.int64) + 1,
+            seconds % 86_400 * _SECOND,
         )
-        micros = np.where(zero, 0, seconds % 86_400 * _SECOND) + fraction
-        return cls(values.nulls, years, months_of_year, days, micros, digits, True)
+        # The server stores a date of zeros as the first second.
+        year, month, day, micros = (np.where(seconds == 0, 0, each) for each in parts)
+        return cls(values.nulls, year, month, day, micros + fraction, digits, True)
 
     def array(self, kind: pa.DataType) -> pa.Array:
         """The values as dates or timestamps; ValueError: one is not a day of the calendar."""
@@ -196,24 +191,15 @@ class Moments:
         longest = lengths[self.months] + (leap & (self.months == 2))
         wrong = ~self.nulls & ((self.years < 1) | (self.days < 1) | (self.days > longest))
         if wrong.any():
-            raise ValueError(
-                f"{self.take(np.flatnonzero(wrong)[:1]).texts()[0].as_py()!r} is not a day"
-            )
-        months = (
-            (np.where(self.nulls, 1970, self.years) - 1970) * 12
-            + np.where(self.nulls, 1, self.months)
-            - 1
-        )
-        days = (
-            months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + self.days - 1
-        )
+            text = self.take(np.flatnonzero(wrong)[:1]).texts()[0].as_py()
+            raise ValueError(f"{text!r} is not a day")
+        years, months = np.where(self.nulls, 1970, self.years), np.where(self.nulls, 1, self.months)
+        firsts = ((years - 1970) * 12 + months - 1).astype("datetime64[M]").astype("datetime64[D]")
+        days = firsts.astype(np.int64) + self.days - 1
         if pa.types.is_date(kind):
             return pa.array(days.astype(np.int32), pa.int32(), mask=self.nulls).view(pa.date32())
-        return (
-            pa.array(days * _DAY + self.micros, pa.int64(), mask=self.nulls)
-            .view(pa.timestamp("us"))
-            .cast(kind)
-        )
+        micros = pa.array(days * _DAY + self.micros, pa.int64(), mask=self.nulls)
+        return micros.view(pa.timestamp("us")).cast(kind)
 
     def take(self, rows: Numbers) -> Moments:
         """The values of some rows."""
@@ -243,9 +229,8 @@ def times(values: Values, kind: LoggedType) -> pa.Array:
         number = _big(values, 0, 3 + more) - (1 << (23 + 8 * more))
         size, negative = np.abs(number), number < 0
         whole, fraction = size >> 8 * more, size & ((1 << 8 * more) - 1)
-        micros = _micros(whole >> 12 & 1023, whole >> 6 & 63, whole & 63) + fraction * 10 ** (
-            6 - 2 * more
-        )
+        micros = _micros(whole >> 12 & 1023, whole >> 6 & 63, whole & 63)
+        micros = micros + fraction * 10 ** (6 - 2 * more)
     texts = clock_texts(micros, digits)
     signed = pc.binary_join_element_wise(pc.if_else(pa.array(negative), "-", ""), texts, "")
     return pc.if_else(pa.array(values.nulls), None, signed)
@@ -328,17 +313,14 @@ def _container(kind: int, data: bytes) -> str:
     for each in range(count):
         start = at + each * (width + 1)
         inner = data[start]
-        if _INLINE.get(inner, (0, 0))[large]:
-            values.append(_text(inner, data, start + 1))
-        else:
-            values.append(_text(inner, data, struct.unpack_from(number, data, start + 1)[0]))
-    if is_object:
-        return (
-            "{"
-            + ", ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
-            + "}"
-        )
-    return f"[{', '.join(values)}]"
+        place = start + 1
+        if not _INLINE.get(inner, (0, 0))[large]:
+            (place,) = struct.unpack_from(number, data, place)
+        values.append(_text(inner, data, place))
+    if not is_object:
+        return f"[{', '.join(values)}]"
+    members = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
+    return f"{{{', '.join(members)}}}"
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:

@@ -28,16 +28,8 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 HEADER_BYTES = 19
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, XA_PREPARE, PARTIAL_ROWS, PAYLOAD = (
-    2,
-    4,
-    15,
-    16,
-    19,
-    38,
-    39,
-    40,
-)
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP = 2, 4, 15, 16, 19
+XA_PREPARE, PARTIAL_ROWS, PAYLOAD = 38, 39, 40
 GTID, ANONYMOUS_GTID, TAGGED_GTID = 33, 34, 42
 MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
 INSERTS = (23, 30, 166, 169)
@@ -58,19 +50,7 @@ _TOKEN = re.compile(
 )
 _NAMING = ("ALTER", "DROP", "RENAME", "TRUNCATE", "CREATE")
 _CHANGING = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "EXECUTE", "CALL")
-_BETWEEN = {
-    "TABLE",
-    "TABLES",
-    "IGNORE",
-    "ONLINE",
-    "OFFLINE",
-    "TEMPORARY",
-    "IF",
-    "NOT",
-    "EXISTS",
-    "OR",
-    "REPLACE",
-}
+_BETWEEN = {*"TABLE TABLES IGNORE ONLINE OFFLINE TEMPORARY IF NOT EXISTS OR REPLACE".split()}
 
 
 @dataclass(frozen=True)
@@ -147,10 +127,9 @@ def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
     if kind in _SECOND_VERSION:
         begins = begins + little(batch.content, begins, 2)
     # The number of columns: one byte, or three.
-    first = int(batch.content[begins[0]])
-    count, size = (
-        (first, 1) if first < 0xFB else (int(little(batch.content, begins[:1] + 1, 2)[0]), 3)
-    )
+    count, size = int(batch.content[begins[0]]), 1
+    if count >= 0xFB:
+        count, size = int(little(batch.content, begins[:1] + 1, 2)[0]), 3
     begins, width = begins + size, (count + 7) // 8
     images = 2 if kind in UPDATES else 1
     present = []

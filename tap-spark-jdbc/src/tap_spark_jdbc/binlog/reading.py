@@ -326,11 +326,8 @@ class BinlogReading:
 
     def _is_new(self, stream: BinlogStream, transaction: Transaction) -> bool:
         """Whether a stream has not had a transaction yet."""
-        if (
-            stream.shown is not None
-            and transaction.gtid is not None
-            and transaction.gtid in stream.shown
-        ):
+        shown, gtid = stream.shown, transaction.gtid
+        if shown is not None and gtid is not None and gtid in shown:
             return False
         return transaction.position >= stream.bookmark.position
 

@@ -173,6 +173,11 @@ class Table:
         return self.name if self.schema is None else f"{self.schema}-{self.name}"
 
     @property
+    def is_query(self) -> bool:
+        """Whether it is a stream made of SQL, and not a table with a computed key."""
+        return self.query is not None and self.computed_key is None
+
+    @property
     def qualified_name(self) -> str:
         """The name for messages: `schema.table`."""
         return self.name if self.schema is None else f"{self.schema}.{self.name}"

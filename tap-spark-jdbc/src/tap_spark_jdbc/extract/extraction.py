@@ -146,11 +146,9 @@ class Extraction:
             return
         key, split, position = self.plan.replication_key, self.sql.split, self.progress.split
         along_split = None if split is None else self.bounds(split)
-        begin = (
-            None
-            if position is None or along_split is None
-            else along_split.point_of_bookmark(position.next)
-        )
+        begin = None
+        if position is not None and along_split is not None:
+            begin = along_split.point_of_bookmark(position.next)
         if key is None:
             yield from split_slices(along_split, rows, begin=begin)
             return
@@ -182,19 +180,13 @@ class Extraction:
         Not if the run may end early, because it then needs a bookmark after each slice.
         """
         key, split, progress = self.plan.replication_key, self.sql.split, self.progress
-        if (
-            self.sql.dialect.secondary_ranges
-            or key is None
-            or split is None
-            or split.column == key.column
-        ):
+        if self.sql.dialect.secondary_ranges or key is None or split is None:
             return False
         # A dead run of an older version stopped within the rows of one key.
-        position = progress.split
-        begun_by_key = progress.lower is not None or (
-            position is not None and position.until is not None
-        )
-        return not self.is_delta and progress.extent == "full" and not begun_by_key
+        ended_in_key = progress.split is not None and progress.split.until is not None
+        if split.column == key.column or progress.lower is not None or ended_in_key:
+            return False
+        return not self.is_delta and progress.extent == "full"
 
     def bounds(self, key: Key) -> ColumnBounds:
         """The bounds of slices along a column."""
@@ -219,23 +211,15 @@ class Extraction:
     @property
     def saved_buckets(self) -> tuple[int, ...]:
         """Bucket sums of the rows at the bookmark, if too many for fingerprints; else empty."""
-        boundary = (
-            self.bookmark.boundary
-            if self.bookmark is not None and self.sql.unseen is None
-            else None
-        )
-        return boundary.buckets if boundary is not None else ()
+        boundary = None if self.bookmark is None else self.bookmark.boundary
+        return () if boundary is None or self.sql.unseen is not None else boundary.buckets
 
     @property
     def reads_at_bookmark(self) -> bool:
         """Whether reading begins with the rows in the bookmark's window."""
-        at, whole = self.sql.bookmark, self.whole
-        return (
-            at is not None
-            and whole is not None
-            and whole.lower == self.sql.window.lower
-            and not whole.after
-        )
+        if self.sql.bookmark is None or self.whole is None:
+            return False
+        return self.whole.lower == self.sql.window.lower and not self.whole.after
 
     @property
     def misses_bookmark(self) -> bool:
@@ -243,7 +227,7 @@ class Extraction:
         at, upper = self.sql.bookmark, self.sql.upper
         return at is not None and (upper is None or (self.begins_below and upper.value < at.value))
 
-    def from_the_start(self, why: str, moment: TableMoment | None = None) -> Extraction:
+    def from_the_start(self, why: str, moment: TableMoment | None) -> Extraction:
         """The same extraction of a whole table, without what a dead run has sent of it."""
         progress = StreamProgress(self.progress.extent, moment=moment)
         return replace(self, progress=progress, dropped=why)
@@ -274,12 +258,9 @@ class Extraction:
         """A bookmark of this stream; with a boundary, a later run may begin from it."""
         key = self.plan.replication_key
         assert key is not None
-        bookmark = point.bookmark(key, boundary)
-        return (
-            bookmark
-            if boundary is None
-            else replace(bookmark, snapshot=self.snapshot, runs=self.runs)
-        )
+        if boundary is None:
+            return point.bookmark(key)
+        return replace(point.bookmark(key, boundary), snapshot=self.snapshot, runs=self.runs)
 
 
 def unbegun(plan: StreamPlan, bookmark: Bookmark | None, *, may_end_early: bool) -> StreamProgress:

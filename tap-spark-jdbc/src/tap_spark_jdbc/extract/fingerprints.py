@@ -175,20 +175,13 @@ def without_unchanged(extraction: Extraction) -> Extraction:
     """The extraction, without the rows at the bookmark if none of them has changed."""
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
-    if (
-        boundary is None
-        or boundary.checksum is None
-        or boundary.since is not None
-        or at is None
-        or not _is_quick(extraction)
-    ):
+    if boundary is None or boundary.checksum is None or boundary.since is not None:
+        return extraction
+    if at is None or not _is_quick(extraction):
         return extraction
     found = _checksum(extraction, at)
-    return (
-        extraction.behind_bookmark()
-        if found is not None and found[1] == boundary.checksum
-        else extraction
-    )
+    is_same = found is not None and found[1] == boundary.checksum
+    return extraction.behind_bookmark() if is_same else extraction
 
 
 def sealed(
@@ -233,8 +226,7 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     try:
         ((snapshot, *sums),) = connection.rows(query)
     except SourceError as error:
-        logger.debug(
-            "stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error
-        )
+        stream = sql.plan.stream
+        logger.debug("stream %s: no checksum of the rows at the bookmark: %s", stream, error)
         return None
     return str(snapshot), checksum_of(sql.dialect, sql.plan, sums)

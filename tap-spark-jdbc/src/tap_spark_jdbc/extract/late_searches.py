@@ -117,11 +117,8 @@ class LateSearches:
             self._ask_all(guarded)
         finally:
             connection.within()
-        return {
-            each.stream: self._known[each.stream].text
-            for each in guarded
-            if each.stream in self._known
-        }
+        found = ((each.stream, self.known(each)) for each in guarded)
+        return {stream: search.text for stream, search in found if search is not None}
 
     def known(self, plan: StreamPlan) -> LateSearch | None:
         """The search of a stream; None: its table was locked when that was asked."""
@@ -141,32 +138,22 @@ class LateSearches:
             raise
         except SourceError as error:
             if len(plans) == 1:
-                logger.debug(
-                    "stream %s: how late rows are found is asked in its turn: %s",
-                    plans[0].stream,
-                    error,
-                )
+                why = "stream %s: how late rows are found is asked in its turn: %s"
+                logger.debug(why, plans[0].stream, error)
                 return
             self._ask_all(plans[: len(plans) // 2])
             self._ask_all(plans[len(plans) // 2 :])
 
     def _ask(self, plans: Sequence[StreamPlan]) -> None:
-        dialect, named = self._database.source.dialect, []
+        dialect, named, facts = self._database.source.dialect, [], {}
         for position, plan in enumerate(plans):
-            if plan.replication_key is None or (
-                plan.table.query is not None and plan.table.computed_key is None
-            ):
-                continue
-            name = dialect.string(dialect.table(replace(plan.table, query=None)))
-            named.append(
-                f"({position}, {name}, {dialect.string(plan.replication_key.column.name)})"
-            )
-        found = (
-            self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named)))
-            if named
-            else []
-        )
-        facts = {int(position or 0): rest for position, *rest in found}
+            key = plan.replication_key
+            if key is not None and not plan.table.is_query:
+                name = dialect.string(dialect.table(replace(plan.table, query=None)))
+                named.append(f"({position}, {name}, {dialect.string(key.column.name)})")
+        if named:
+            found = self._database.connection.rows(_ASKED.replace("{named}", ", ".join(named)))
+            facts = {int(number or 0): rest for number, *rest in found}
         for position, plan in enumerate(plans):
             search = self._known[plan.stream] = self._search(plan, facts.get(position))
             if search.missing_index:
@@ -183,21 +170,16 @@ class LateSearches:
             return LateSearch("all")
         key = plan.replication_key
         assert key is not None
-        if not key.key_type.has_distance:
-            kind = str(key.key_type)
-            search = LateSearch(
-                "open",
-                why=f"its key is of type {kind}, which has no distances; late_rows: all finds all",
-            )
-        elif indexed == "1" or (plan.table.computed_key is not None and self._sorts_by_index(plan)):
-            return LateSearch(
-                "window", *_width(plan, key.key_type, int(step or 1), int(cached or 0))
-            )
-        else:
-            search = LateSearch(
-                "open", why="no usable index on its key", missing_index=self._missing(plan)
-            )
-        return LateSearch("all") if is_small else search
+        kind = key.key_type
+        if not kind.has_distance:
+            why = f"its key is of type {kind}, which has no distances; late_rows: all finds all"
+            return LateSearch("all") if is_small else LateSearch("open", why=why)
+        if indexed == "1" or (plan.table.computed_key is not None and self._sorts_by_index(plan)):
+            return LateSearch("window", *_width(plan, kind, int(step or 1), int(cached or 0)))
+        if is_small:
+            return LateSearch("all")
+        why = "no usable index on its key"
+        return LateSearch("open", why=why, missing_index=self._missing(plan))
 
     def _sorts_by_index(self, plan: StreamPlan) -> bool:
         """Whether a computed key has an index."""
@@ -212,11 +194,8 @@ class LateSearches:
         """What to do about a key without an index."""
         dialect, key = self._database.source.dialect, plan.replication_key
         assert key is not None
-        name = (
-            dialect.quote(key.column.name)
-            if plan.table.computed_key is None
-            else f"({plan.table.computed_key})"
-        )
+        computed = plan.table.computed_key
+        name = dialect.quote(key.column.name) if computed is None else f"({computed})"
         table = dialect.table(replace(plan.table, query=None))
         return (
             "no usable index on its replication key, so rows that are committed late are found "
@@ -262,17 +241,11 @@ def warn_of_joined(stream: str, late: LateRows[Point]) -> None:
 
 def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
     """The keys from the window's lower end to the greater of upper bound and bookmark."""
-    bookmark, key, upper = (
-        extraction.bookmark,
-        extraction.plan.replication_key,
-        extraction.sql.upper,
-    )
+    bookmark, key = extraction.bookmark, extraction.plan.replication_key
     assert bookmark is not None and key is not None
-    bounds = extraction.bounds(key)
-    at, lower = (
-        bounds.point_of_bookmark(bookmark),
-        bounds.point_of(bookmark.value.minus(search.width)),
-    )
+    bounds, upper = extraction.bounds(key), extraction.sql.upper
+    at = bounds.point_of_bookmark(bookmark)
+    lower = bounds.point_of(bookmark.value.minus(search.width))
     return Range(lower, at if upper is None or upper.value < at.value else upper, closed=True)
 
 
@@ -303,12 +276,8 @@ def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Sl
 
     With the lower end of a `window`, what is below it is left out.
     """
-    plan, bookmark, position, whole = (
-        extraction.plan,
-        extraction.bookmark,
-        extraction.progress.split,
-        extraction.whole,
-    )
+    plan, bookmark = extraction.plan, extraction.bookmark
+    position, whole = extraction.progress.split, extraction.whole
     if plan.replication_key is None:
         return ()
     bounds = extraction.bounds(plan.replication_key)
@@ -321,9 +290,8 @@ def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Sl
         sent.append(Slice(Range(start, lower)))
     if position is not None and position.upper is not None and extraction.sql.split is not None:
         until = bounds.point_of_bookmark(position.until or position.upper)
-        pieces = Range(
-            None, extraction.bounds(extraction.sql.split).point_of_bookmark(position.next)
-        )
+        split = extraction.bounds(extraction.sql.split)
+        pieces = Range(None, split.point_of_bookmark(position.next))
         lower = whole.lower if whole is not None else None
         # The upper bound itself was sent with the rows below it.
         sent.append(Slice(Range(lower, until, closed=position.until is None), pieces))
@@ -333,6 +301,6 @@ def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Sl
 def not_reached(extraction: Extraction) -> Range[Point]:
     """The range above the upper bound up to the bookmark's rows, which no slice reads."""
     at, upper = extraction.sql.bookmark, extraction.sql.upper
-    return (
-        Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)
-    )
+    if upper is None:
+        return Range(at, at, closed=True)
+    return Range(upper, at, closed=True, after=True)

@@ -117,11 +117,8 @@ def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Poi
     """Warn that the bookmark hides every row: the source was reloaded, a sequence restarted."""
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
-    at, greatest, stream = (
-        bounds.point_of_bookmark(bookmark),
-        bounds.greatest(Range()),
-        bounds.sql.plan.stream,
-    )
+    at, greatest = bounds.point_of_bookmark(bookmark), bounds.greatest(Range())
+    stream = bounds.sql.plan.stream
     # In an empty source nothing is hidden yet. `settle_seconds` may have left out rows at the
     # bookmark or above.
     if greatest is None or bounds.greatest(Range(at)) is not None:
@@ -161,38 +158,27 @@ class LateWindow:
     @classmethod
     def of(cls, plan: StreamPlan, settings: TapSettings, dialect: Dialect) -> LateWindow:
         """The window of a stream."""
-        key, seconds, rows = (
-            plan.replication_key,
-            settings.safety_lag_seconds,
-            settings.safety_lag_rows,
-        )
-        if key is None:
+        if plan.replication_key is None:
             return cls()
-        if not key.key_type.has_distance:
-            return cls(text=f"none: keys of type {key.key_type} have no distances")
-        counts = key.key_type is KeyType.INTEGER
-        amount = rows if counts and rows is not None else seconds
-        if amount is None:
-            reason = dialect.late_keys.get("all") or (
-                dialect.late_keys.get("numbers") if counts else None
-            )
+        kind = plan.replication_key.key_type
+        if not kind.has_distance:
+            return cls(text=f"none: keys of type {kind} have no distances")
+        counts, none_late = kind is KeyType.INTEGER, dialect.late_keys
+        name, given = "safety_lag_seconds", settings.safety_lag_seconds
+        if counts and settings.safety_lag_rows is not None:
+            name, given = "safety_lag_rows", settings.safety_lag_rows
+        if given is None:
+            reason = none_late.get("all") or (none_late.get("numbers") if counts else None)
             if dialect.shares_snapshots or reason is not None:
                 return cls(text=f"none: {reason or 'its snapshots show them'}")
-            if not counts and not key.key_type.is_moment:
-                return cls(
-                    text="none: safety_lag_seconds is not set, and has no default for "
-                    f"{key.key_type} keys"
-                )
-            found: float = DEFAULT_ROWS if counts else DEFAULT_SECONDS
-        else:
-            found = amount
-        if not found:
-            return cls(
-                text="none: "
-                f"{'safety_lag_rows' if counts and rows is not None else 'safety_lag_seconds'} is 0"
-            )
-        unit = "s" if key.key_type.is_moment else "keys"
-        return cls(found, amount is not None, f"window of {found:,g} {unit}")
+            if not counts and not kind.is_moment:
+                return cls(text=f"none: {name} is not set, and has no default for {kind} keys")
+        default = DEFAULT_ROWS if counts else DEFAULT_SECONDS
+        amount = default if given is None else given
+        if not amount:
+            return cls(text=f"none: {name} is 0")
+        unit = "s" if kind.is_moment else "keys"
+        return cls(amount, given is not None, f"window of {amount:,g} {unit}")
 
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
         """Where a run begins below a bookmark without known rows; None: at the bookmark."""
@@ -215,10 +201,8 @@ class LateWindow:
             return None
         base = upper
         if oldest is not None and oldest.age is not None:
-            if upper.key_type is KeyType.INTEGER:
-                base = _key_before(oldest, upper, last)
-            else:
-                base = upper.minus(oldest.age)
+            counts = upper.key_type is KeyType.INTEGER
+            base = _key_before(oldest, upper, last) if counts else upper.minus(oldest.age)
         return min(upper.minus(self.amount), base.minus(self.amount))
 
 

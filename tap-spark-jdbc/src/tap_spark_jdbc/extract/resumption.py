@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.bookmark import TransactionSnapshot
@@ -101,16 +101,13 @@ def continued(
             "the checkpoint of run %s is damaged (%s): starting over", checkpoint.run_id, error
         )
         return None
-    begun = [
-        name for name in streams if (checkpoint.state["bookmarks"].get(name) or {}).get("reading")
-    ]
-    if begun:
+    entries = checkpoint.state["bookmarks"]
+    if begun := [name for name in streams if (entries.get(name) or {}).get("reading")]:
         # Rows of a second snapshot would come again from the database's log.
         logger.info(
             "run %s died while it first read the table of LOG_BASED %s: starting over, as that "
             "takes one snapshot",
-            checkpoint.run_id,
-            ", ".join(begun),
+            *(checkpoint.run_id, ", ".join(begun)),
         )
         return None
     logger.info("%s; --no-resume starts over", account(checkpoint.run_id, streams))
@@ -160,14 +157,12 @@ def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
     ]
     table = [plan.table.schema, plan.table.name, plan.table.query]
     # The search for late rows may change. This is its fingerprint from before there were windows.
-    said = {
-        name: value
-        for name, value in _plain(plan).items()
-        if name not in ("late_window", "late_pages", "kept")
-    }
+    left_out = {"late_window", "late_pages", "kept"}
+    if not plan.renamed:
+        # The fingerprint from before there were renamed columns.
+        left_out.add("renamed")
+    said = {name: value for name, value in _plain(plan).items() if name not in left_out}
     said["late_rows"] = "open" if plan.late_rows == "open" else "all"
-    # The fingerprint from before there were renamed columns.
-    said = {name: value for name, value in said.items() if value or name != "renamed"}
     return {**said, "columns": columns, "table": table, "split": split_key(plan, dialect)}
 
 
@@ -218,20 +213,12 @@ def table_continued(
         return extraction if progress.complete else extraction.from_the_start(_UNKNOWN, now)
     sent = _sent(extraction)
     late = LateRows(before.snapshot, now.snapshot.xmax, (sent,))
-    found = _found(extraction, late, sent)
-    if found.old != progress.rows:
+    old, new = _counted(extraction, late, sent)
+    if old != progress.rows:
         return extraction.from_the_start(_CHANGED, now)
-    if not found.new:
+    if not new:
         return replace(extraction, progress=replace(progress, moment=now))
     return replace(extraction, sql=replace(extraction.sql, late=late), moment=now)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Rows of the part that was sent: those surely visible then, and those added since."""
-
-    old: int
-    new: int
 
 
 def _sent(extraction: Extraction) -> Slice[Point]:
@@ -242,10 +229,11 @@ def _sent(extraction: Extraction) -> Slice[Point]:
     return Slice(split=Range(None, extraction.bounds(split).point_of_bookmark(position.next)))
 
 
-def _found(extraction: Extraction, late: LateRows[Point], sent: Slice[Point]) -> _Found:
+def _counted(extraction: Extraction, late: LateRows[Point], sent: Slice[Point]) -> tuple[int, int]:
+    """The rows of the part that was sent: those surely visible then, and those added since."""
     sql, unseen = extraction.sql, late.unseen(WRITER)
     ((rows, new),) = extraction.connection.rows(
         f"SELECT CAST(COUNT(*) AS text) AS n, CAST(COUNT(CASE WHEN {unseen} THEN 1 END) AS text) "
         f"AS added {sql.source} AND {sql.condition(sent)}"
     )
-    return _Found(int(rows or 0) - int(new or 0), int(new or 0))
+    return int(rows or 0) - int(new or 0), int(new or 0)

@@ -211,14 +211,8 @@ class RunState:
     def restart(self, stream: str, sent_as: Sequence[str]) -> None:
         """Begin a stream, sent as `sent_as`, again: what a dead run had sent of it is void."""
         self._progress.pop(stream, None)
-        self._last_line = messages.state_message(
-            self.value, resume=self._resume(), skipped=self._skipped
-        )
-        stdout.write(
-            messages.state_message(
-                self.value, resume=self._resume(), skipped=self._skipped, restarted=sent_as
-            )
-        )
+        self._last_line = self._line()
+        stdout.write(self._line(restarted=sent_as))
 
     def write_opening(
         self,
@@ -252,17 +246,18 @@ class RunState:
 
     def write(self) -> None:
         """Write a STATE line unless it equals the last one."""
-        line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
+        line = self._line()
         if line != self._last_line:
             stdout.write(line)
             self._last_line = line
 
     def write_final(self) -> None:
         """Write the last message: the run is complete."""
+        stdout.write(self._line(final=True))
+
+    def _line(self, **more: Any) -> bytes:
         resume = self._resume()
-        stdout.write(
-            messages.state_message(self.value, final=True, resume=resume, skipped=self._skipped)
-        )
+        return messages.state_message(self.value, resume=resume, skipped=self._skipped, **more)
 
     def _take(self, value: Mapping[str, Any]) -> None:
         self.value = copy.deepcopy(dict(value))
@@ -305,11 +300,9 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
 
 def _expression(plan: StreamPlan) -> str | None:
     """The expression of a computed replication key; None: the key is a column of the table."""
-    is_computed = (
-        plan.replication_key is not None
-        and plan.replication_key.column.name == plan.table.columns[-1].name
-    )
-    return plan.table.computed_key if is_computed else None
+    key, table = plan.replication_key, plan.table
+    is_computed = key is not None and key.column.name == table.columns[-1].name
+    return table.computed_key if is_computed else None
 
 
 def read_target_config(path: Path) -> dict[str, Any]:

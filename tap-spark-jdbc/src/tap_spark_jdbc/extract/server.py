@@ -49,6 +49,8 @@ _TIMELINE = {
     "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
     "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
 }
+_NO_TIMELINE = {"{timeline}": "CAST(NULL AS text)", "{more}": ""}
+_SNAPSHOT = "SELECT CAST(pg_catalog.pg_current_snapshot() AS text)"
 # Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are
 # foreign tables.
 _HEAPS = """
@@ -176,11 +178,8 @@ class SnapshotServer:
         may_ask, query = self._answers[1], _SYSTEM
         if may_ask == "0":
             return "", None
-        for slot, text in _TIMELINE.items():
-            query = query.replace(
-                slot,
-                text if may_ask == "2" else "CAST(NULL AS text)" if slot == "{timeline}" else "",
-            )
+        for slot, text in (_TIMELINE if may_ask == "2" else _NO_TIMELINE).items():
+            query = query.replace(slot, text)
         ((system, timeline),) = self._database.connection.rows(query)
         return str(system), None if timeline is None else int(timeline)
 
@@ -194,11 +193,8 @@ class SnapshotServer:
 
     def snapshot(self) -> str:
         """The server's text of a snapshot taken now."""
-        return str(
-            self._database.connection.rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")[
-                0
-            ][0]
-        )
+        ((text,),) = self._database.connection.rows(_SNAPSHOT)
+        return str(text)
 
     def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
         """A table whose rows have a writer, with what was added to it that the last run could not
@@ -221,7 +217,7 @@ class SnapshotServer:
 
         None: its rows have no writer.
         """
-        if table.query is not None and table.computed_key is None:
+        if table.is_query:
             return None
         dialect = self._database.source.dialect
         name = dialect.string(dialect.table(replace(table, query=None)))
@@ -233,9 +229,8 @@ class SnapshotServer:
         if table.query is not None:
             return 0
         dialect = self._database.source.dialect
-        found = self._database.connection.rows(
-            _PAGES.replace("{table}", dialect.string(dialect.table(table)))
-        )
+        name = dialect.string(dialect.table(table))
+        found = self._database.connection.rows(_PAGES.replace("{table}", name))
         return int(found[0][0] or 0) if found else 0
 
     def usable(

@@ -286,11 +286,9 @@ class Undisturbed:
 
     def _changed(self) -> str | None:
         change = self.shapes.change(self.holder, self.within)
-        return (
-            None
-            if change is None
-            else f"stream {self.stream}: {change} while it was read; {_AGAIN}"
-        )
+        if change is None:
+            return None
+        return f"stream {self.stream}: {change} while it was read; {_AGAIN}"
 
     def _changed_for_sure(self) -> str | None:
         try:
@@ -318,8 +316,8 @@ class SharedSnapshot:
         source = self._database.source
         if self.identifier is None or self._watch is None:
             return source
-        begin = (f"SET TRANSACTION {_ISOLATION}", *self._entered(self.identifier, self._watch))
-        begin = (*begin, _LOOKS_AFTER_READERS)
+        entered = self._entered(self.identifier, self._watch)
+        begin = (f"SET TRANSACTION {_ISOLATION}", *entered, _LOOKS_AFTER_READERS)
         return replace(source, transaction=begin, snapshot=self.identifier)
 
     def begin(self) -> str:
@@ -341,11 +339,9 @@ class SharedSnapshot:
         """A guard for reading a stream, given its `FROM` and `WHERE`; None: no snapshot is held."""
         if self._watch is None or self.identifier is None:
             return None
-        connection = self._database.connection
-        shapes = RelationShapes.of(connection, source)
-        return Undisturbed(
-            stream, shapes, self._database.snapshot_connection, connection, self._watch
-        )
+        within = self._database.connection
+        shapes, holder = RelationShapes.of(within, source), self._database.snapshot_connection
+        return Undisturbed(stream, shapes, holder, within, self._watch)
 
     def unwatch(self) -> None:
         """Stop the watch at the run's end, before the connections are closed."""

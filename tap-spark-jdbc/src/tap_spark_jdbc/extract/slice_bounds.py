@@ -28,6 +28,7 @@ LONG_HOP = 50_000
 DENSE = 1.5
 # Rows are sampled before the first slice is cut if a column may be at least this long.
 LONG_BYTES = 1_000
+_LONG_TYPES = {*"TEXT JSON VARBINARY GEOMETRY ARRAY LIST STRUCT MAP UNION".split()}
 LOOKED_AT = 50
 # Assumed row width where rows may be long and nothing better is known.
 CAREFUL_BYTES = 32_000
@@ -115,8 +116,7 @@ class ColumnBounds:
 
     def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
         """A point from a value of a bookmark or a setting."""
-        wants_form = raw is None and self.key.textual
-        if wants_form:
+        if raw is None and self.key.textual:
             raw = text_form(value, self._text(self._inside(Range())))
         return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 
@@ -129,31 +129,26 @@ class ColumnBounds:
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         name = self.sql.dialect.operand(self.key.column)
-        same = f"{name} = {point.literal} AND {name} = {earlier.literal}"
-        found = self.connection.rows(
-            f"SELECT 1 AS n {self.sql.source} AND {same} "
-            f"{self.sql.dialect.limited(1, ordered=False)}"
-        )
-        return earlier if found else point
+        is_same = self._finds(f"{name} = {point.literal} AND {name} = {earlier.literal}")
+        return earlier if is_same else point
 
     def has_nulls(self) -> bool:
         """Whether any row's key is NULL."""
+        return self._finds(f"{self._name} IS NULL")
+
+    def _finds(self, condition: str) -> bool:
         page = self.sql.dialect.limited(1, ordered=False)
-        return bool(
-            self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}")
-        )
+        return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {condition} {page}"))
 
     @property
     def _unique_numbers(self) -> int | None:
         """About how many rows there are, if each has its own whole number; else None."""
         plan, column = self.sql.plan, self.key.column
-        alone = plan.table.primary_key == (column.name,) and not column.nullable
-        plain = plan.where is None and self.key_range is None
-        return (
-            plan.table.row_estimate
-            if alone and plain and self.key.key_type is KeyType.INTEGER
-            else None
-        )
+        if plan.table.primary_key != (column.name,) or column.nullable:
+            return None
+        is_whole = plan.where is None and self.key_range is None
+        is_number = self.key.key_type is KeyType.INTEGER
+        return plan.table.row_estimate if is_whole and is_number else None
 
     def _hop(self, within: Range[Point], offset: int) -> Point | None:
         return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
@@ -163,15 +158,11 @@ class ColumnBounds:
         return self.sql.dialect.quote(self.key.column.name)
 
     def _inside(self, within: Range[Point]) -> str:
-        condition = (
-            f"{self.sql.source} AND "
-            f"{range_condition(self.sql.dialect.operand(self.key.column), within)}"
-        )
-        return (
-            condition
-            if self.key_range is None
-            else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
-        )
+        name = self.sql.dialect.operand(self.key.column)
+        condition = f"{self.sql.source} AND {range_condition(name, within)}"
+        if self.key_range is None:
+            return condition
+        return f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
 
     def _one(self, ordered: str, offset: int) -> Point | None:
         raw = self._text(ordered, offset)
@@ -185,9 +176,8 @@ class ColumnBounds:
     def _text(self, condition: str, offset: int = 0) -> str | None:
         # The cast is applied to the one row wanted, not to all those the offset skips.
         one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
-        found = self.connection.rows(
-            f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one"
-        )
+        text = self.sql.dialect.key_text(self.key)
+        found = self.connection.rows(f"SELECT {text} FROM ({one}) one")
         return found[0][0] if found else None
 
 
@@ -226,17 +216,7 @@ def long_columns(plan: StreamPlan) -> list[Column]:
 def _may_be_long(kind: SqlType) -> bool:
     if kind.name in ("CHAR", "VARCHAR"):
         return kind.precision is None or kind.precision > LONG_BYTES
-    return kind.name in (
-        "TEXT",
-        "JSON",
-        "VARBINARY",
-        "GEOMETRY",
-        "ARRAY",
-        "LIST",
-        "STRUCT",
-        "MAP",
-        "UNION",
-    )
+    return kind.name in _LONG_TYPES
 
 
 class SliceSize:

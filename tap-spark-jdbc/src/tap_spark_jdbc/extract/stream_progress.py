@@ -90,11 +90,9 @@ class StreamProgress:
             entry["split"] = {
                 name: value.to_json() for name, value in values.items() if value is not None
             }
-        if self.moment is not None:
-            entry["moment"] = {
-                "snapshot": self.moment.snapshot.to_json(),
-                "relations": self.moment.relations,
-            }
+        if (moment := self.moment) is not None:
+            snapshot = moment.snapshot.to_json()
+            entry["moment"] = {"snapshot": snapshot, "relations": moment.relations}
         return entry
 
     @classmethod

@@ -99,11 +99,8 @@ class StreamSnapshots:
     @property
     def source(self) -> JdbcSource:
         """The source as readers of the stream open it."""
-        return (
-            replace(self._shared.source, snapshot=PINNED)
-            if self._is_pinned
-            else self._shared.source
-        )
+        source = self._shared.source
+        return replace(source, snapshot=PINNED) if self._is_pinned else source
 
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Take the snapshot in which the stream is read, after ending that of the stream before.
@@ -114,9 +111,8 @@ class StreamSnapshots:
         """
         plan, dialect = extraction.plan, self._database.source.dialect
         whole = follows and plan.replication_key is None and not plan.is_log_based
-        self._is_pinned = (
-            plan.is_log_based and not self._database.by_spark and not dialect.shares_snapshots
-        )
+        shares = self._database.by_spark or dialect.shares_snapshots
+        self._is_pinned = plan.is_log_based and not shares
         if not dialect.shares_snapshots or not self.server.has_snapshots:
             return table_continued(extraction, None, None) if whole else extraction
         if extraction.progress.complete and not whole:
@@ -201,9 +197,8 @@ class StreamSnapshots:
             return None
         # A problem of the stream itself is raised as such. Locks of other sessions are awaited
         # before any snapshot is held.
-        self._database.connection.rows(
-            f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
-        )
+        sql = extraction.sql
+        self._database.connection.rows(f"SELECT 1 {sql.source} {sql.dialect.limited(0)}")
         try:
             return self._shared.begin()
         except ConnectionLostError:
@@ -233,11 +228,9 @@ class StreamSnapshots:
         xmin, xmax = snapshot_numbers(text)
         quiet = not (followed or self.server.is_standby)
         # Before there were windows, they were not queried.
-        names = (
-            tuple(sorted(followed or ()))
-            if search.kind == "window" and len(followed or ()) <= MAX_OPEN
-            else ()
-        )
+        names: tuple[str, ...] = ()
+        if search.kind == "window" and followed and len(followed) <= MAX_OPEN:
+            names = tuple(sorted(followed))
         kept = search.kind != "window" or (
             last is not None and (last.quiet, last.open) == (quiet, names)
         )
@@ -292,9 +285,8 @@ class StreamSnapshots:
         seen = written.seen
         if near is not None and last is not None:
             # The fingerprints of rows below the window, which were sent when they were within it.
-            seen = tuple(sorted({*seen, *(number for number in last.seen if number >= xmin)}))[
-                :MAX_SEEN
-            ]
+            older = {number for number in last.seen if number >= xmin}
+            seen = tuple(sorted({*seen, *older}))[:MAX_SEEN]
         # Numbers wrap around, so the number of a transaction that has just ended could be on a row
         # that is a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
@@ -324,18 +316,12 @@ class StreamSnapshots:
         near: Range[Point] | None,
     ) -> Written:
         """The result of the look at the writers of all rows, or only of those that are `near`."""
-        (xmin, xmax), sql, key = (
-            snapshot_numbers(text),
-            extraction.sql,
-            extraction.plan.replication_key,
-        )
+        (xmin, xmax), sql = snapshot_numbers(text), extraction.sql
+        key = extraction.plan.replication_key
         if late is None and xmin == xmax:
             return Written((), late=False, new=True)
-        ranges = (
-            " OR ".join(f"({sql.condition(sent)})" for sent in late.sent)
-            if late is not None
-            else ""
-        )
+        sent = () if late is None else late.sent
+        ranges = " OR ".join(f"({sql.condition(each)})" for each in sent)
         snapshot, source, keys = sql.dialect.string(text), sql.source, None
         if near is not None and key is not None:
             source = f"{source} AND {range_condition(sql.dialect.operand(key.column), near)}"

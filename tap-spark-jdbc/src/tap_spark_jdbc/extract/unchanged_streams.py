@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
+    # Streams, and where the last run ended in each, if it did.
+    Asked = Sequence[tuple[StreamPlan, Bookmark | None]]
+
 logger = logging.getLogger("tap-spark-jdbc")
 
 TOGETHER = 50
@@ -100,13 +103,8 @@ class UnchangedStreams:
         """The server they are asked of."""
         return self.snapshots.server
 
-    def among(
-        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
-    ) -> Mapping[str, Extraction]:
-        """The extraction of each unchanged stream, given where the last run ended in it, if it did.
-
-        It reads no row.
-        """
+    def among(self, bookmarks: Asked) -> Mapping[str, Extraction]:
+        """The extraction of each unchanged stream; reads no row."""
         bookmarks = [
             (plan, bookmark) for plan, bookmark in bookmarks if self._can_be_asked(plan, bookmark)
         ]
@@ -115,9 +113,9 @@ class UnchangedStreams:
             return {}
         if dialect.marks is not None:
             found = self._by_marks(bookmarks, dialect.marks)
-        elif (
-            settings.safety_lag_seconds or settings.safety_lag_rows or not self.server.has_snapshots
-        ):
+        elif settings.safety_lag_seconds or settings.safety_lag_rows:
+            return {}
+        elif not self.server.has_snapshots:
             return {}
         else:
             found = self._by_writers(bookmarks)
@@ -125,9 +123,7 @@ class UnchangedStreams:
             warn_of_the_future(each.plan, each.sql.upper)
         return {each.plan.stream: each for each in found}
 
-    def _by_marks(
-        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]], marks: Marks
-    ) -> list[Extraction]:
+    def _by_marks(self, bookmarks: Asked, marks: Marks) -> list[Extraction]:
         """The unchanged ones, by the marks of their rows."""
         parts = [
             part for each in bookmarks if (part := self._marked_part(*each, marks)) is not None
@@ -141,9 +137,7 @@ class UnchangedStreams:
                 connection.execute(statement)
             return self._asked(parts, connection)
 
-    def _by_writers(
-        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
-    ) -> list[Extraction]:
+    def _by_writers(self, bookmarks: Asked) -> list[Extraction]:
         """The unchanged ones, by the writers of their rows (PostgreSQL)."""
         bookmarks = self._without_open(bookmarks)
         xmax = snapshot_numbers(self.server.snapshot())[1]
@@ -158,9 +152,7 @@ class UnchangedStreams:
         finally:
             connection.within()
 
-    def _without_open(
-        self, bookmarks: Sequence[tuple[StreamPlan, Bookmark | None]]
-    ) -> Sequence[tuple[StreamPlan, Bookmark | None]]:
+    def _without_open(self, bookmarks: Asked) -> Asked:
         """The streams whose bookmarks need not name open transactions, as those of windows must."""
         known = self.snapshots.searches.known
         windows = {
@@ -198,19 +190,14 @@ class UnchangedStreams:
             raise
         except SourceError as error:
             if len(parts) == 1:
-                logger.debug(
-                    "stream %s is asked by itself: %s", parts[0].extraction.plan.stream, error
-                )
+                stream = parts[0].extraction.plan.stream
+                logger.debug("stream %s is asked by itself: %s", stream, error)
                 return []
-            half = len(parts) // 2
-            return [
-                *self._unchanged(parts[:half], connection),
-                *self._unchanged(parts[half:], connection),
-            ]
-        found = [line.partition(" ") for line in answers.split("\n")] if answers else []
-        return [
-            parts[int(index)] for index, _, answer in found if parts[int(index)].is_same(answer)
-        ]
+            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+            return [each for half in halves for each in self._unchanged(half, connection)]
+        found = (line.partition(" ") for line in answers.split("\n")) if answers else ()
+        asked_parts = ((parts[int(index)], answer) for index, _, answer in found)
+        return [part for part, answer in asked_parts if part.is_same(answer)]
 
     def _empty_part(self, plan: StreamPlan) -> _Part:
         """The part of a stream of which no row was ever sent."""
@@ -235,10 +222,8 @@ class UnchangedStreams:
         name = dialect.operand(key.column)
         # In the order of its index, because a table without statistics would be scanned for rows
         # that do not exist.
-        order = (
-            f"ORDER BY {dialect.column_of(bounds.sql.plan.table, key.column.name)} DESC "
-            f"{dialect.limited(1)}"
-        )
+        own = dialect.column_of(bounds.sql.plan.table, key.column.name)
+        order = f"ORDER BY {own} DESC {dialect.limited(1)}"
         terms = [
             f"(SELECT {name} {source} AND {range_condition(name, Range())} {order}) = {at.literal}"
         ]
@@ -252,11 +237,8 @@ class UnchangedStreams:
         """The part of a stream by the marks of its rows; None: it can't be asked in this way."""
         if bookmark is None:
             return self._empty_part(plan)
-        dialect, key, boundary = (
-            self.database.source.dialect,
-            plan.replication_key,
-            bookmark.boundary,
-        )
+        dialect, key = self.database.source.dialect, plan.replication_key
+        boundary = bookmark.boundary
         window = LateWindow.of(plan, self.database.settings, dialect)
         assert key is not None
         if boundary is None or window.below_unknown(bookmark) is not None:
@@ -316,10 +298,7 @@ class UnchangedStreams:
             # A view may take long to find its first row.
             return not plan.table.is_view and plan.table.query is None
         boundary = bookmark.boundary
-        return (
-            not (key.textual and bookmark.raw is None)
-            and boundary is not None
-            and boundary.rows > 0
-            and (boundary.checksum if self.database.source.dialect.marks else bookmark.snapshot)
-            is not None
-        )
+        if boundary is None or not boundary.rows or (key.textual and bookmark.raw is None):
+            return False
+        has_marks = self.database.source.dialect.marks is not None
+        return (boundary.checksum if has_marks else bookmark.snapshot) is not None

@@ -240,7 +240,7 @@ def is_named(table: Table, settings: TapSettings) -> bool:
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
     return (
-        (table.query is not None and table.computed_key is None)
+        table.is_query
         or table.stream in settings.stream_options
         or any(fits(name, each) for each in plain for name in names)
         or bool(specs_by_table([table], [], settings, []))

@@ -139,11 +139,8 @@ class JdbcStream(HookedStream):
     def hands_on_lines(self) -> bool:
         """Whether records are sent as rendered; stream maps and flattening need them one by one."""
         maps = self.stream_maps
-        return (
-            len(maps) == 1
-            and type(maps[0]) is SameRecordTransform
-            and not maps[0].flattening_enabled
-        )
+        is_plain = len(maps) == 1 and type(maps[0]) is SameRecordTransform
+        return is_plain and not maps[0].flattening_enabled
 
     def log(self, message: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
         """Log the SDK's messages except errors, which the command line reports once."""
@@ -300,22 +297,16 @@ class JdbcStream(HookedStream):
         window = LateWindow.of(self.plan, self._run.settings, extraction.sql.dialect)
         # A dead run that is continued may have sent some of them.
         before = bookmark_of({"bookmarks": state.committed_entries()}, self.plan)
-        doubtful = [
-            window.doubtful_since(each)
-            for each in (extraction.bookmark, before)
-            if each is not None
-        ]
+        known = (each for each in (extraction.bookmark, before) if each is not None)
+        doubtful = map(window.doubtful_since, known)
         since = min((each for each in doubtful if each is not None), default=None)
         return None if since is None else since.json_value()
 
     def _row_estimate(self) -> int | None:
         """The database's estimate, if the table is read whole."""
-        part = (
-            self.extraction.is_delta
-            or self.plan.where is not None
-            or self.extraction.progress.rows > 0
-        )
-        return None if part else self.plan.table.row_estimate
+        if self.extraction.is_delta or self.extraction.progress.rows > 0:
+            return None
+        return self.plan.table.row_estimate if self.plan.where is None else None
 
     def _sent_files(self) -> Iterator[SpoolFile]:
         """The files to send; once the next is requested, STATE may count the last one as sent."""
@@ -350,9 +341,8 @@ class JdbcStream(HookedStream):
             )  # fmt: skip
         elif self.ABORT_AT_RECORD_COUNT is None:
             bookmark, progress = account.final()
-            state.advance(
-                self.plan, sealed(bookmark, reading.extraction, reading.context.snapshots), progress
-            )
+            bookmark = sealed(bookmark, reading.extraction, reading.context.snapshots)
+            state.advance(self.plan, bookmark, progress)
             if self.log_start is not None:
                 state.note(self.name, self.log_start.bookmark.read().to_json())
             elif self.plan.replication_key is None:
@@ -384,10 +374,8 @@ def _for_maps(record: dict[str, Any]) -> dict[str, Any]:
 
     Flattening prints arrays, and only prints decimals exactly.
     """
-    return {
-        name: _as_written(value) if isinstance(value, list) else value
-        for name, value in record.items()
-    }
+    lists = {name: _as_written(value) for name, value in record.items() if isinstance(value, list)}
+    return record | lists
 
 
 def _as_written(value: Any) -> Any:

@@ -111,10 +111,8 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             )
         # What was sent can't be fetched again, so few rows are fetched at a time, whatever their
         # width.
-        rows = min(
-            self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE
-        )
-        rows = self._settings.fetch_size or rows
+        most = SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE
+        rows = self._settings.fetch_size or min(self.size.fetch_size(), most)
 
         def render(opened: Callable[[], LineFile]) -> Lines:
             # It continues to run long after this slice counts as made.
@@ -137,21 +135,16 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
 
         columnar, outcome = self._columnar, None
         if columnar is not None and (not is_scan or columnar.streams()) and columnar.reads(each):
-            boundary_rows = BoundaryRows(look, self.account.sent)
-            with RecordLines(opened, self.frame, boundary_rows.unsent) as lines:
+            rows = BoundaryRows(look, self.account.sent)
+            with RecordLines(opened, self.frame, rows.unsent) as lines:
                 outcome = self._by_columns(columnar, each, lines, is_scan=is_scan)
         if outcome is None:
-            boundary_rows = BoundaryRows(look, self.account.sent)
-            with RecordLines(opened, self.frame, boundary_rows.unsent) as lines:
+            rows, limit = BoundaryRows(look, self.account.sent), self._limit or 0
+            with RecordLines(opened, self.frame, rows.unsent) as lines:
                 outcome = self._reader.read(
-                    each,
-                    lines,
-                    str(scratch_folder()),
-                    fetch_size,
-                    limit=self._limit or 0,
-                    bounded=not is_scan,
+                    each, lines, str(scratch_folder()), fetch_size, limit=limit, bounded=not is_scan
                 )
-        return Lines(boundary_rows.found(outcome.read, outcome.nulls), outcome.rows)
+        return Lines(rows.found(outcome.read, outcome.nulls), outcome.rows)
 
     def _by_columns(
         self, columnar: ColumnarSource, each: Slice[Point], lines: RecordLines, *, is_scan: bool
@@ -171,14 +164,10 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
 
     def _is_scan(self, each: Slice[Point]) -> bool:
         """Whether a slice may be a whole table that can't be cut."""
+        if self._limit is not None or self.extraction.sql.split is not None or each.late:
+            return False
         key = self.plan.replication_key
-        unbounded = key is None or (each.key is not None and not key.indexed)
-        return (
-            self._limit is None
-            and unbounded
-            and self.extraction.sql.split is None
-            and not each.late
-        )
+        return key is None or (each.key is not None and not key.indexed)
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:
@@ -212,10 +201,8 @@ class KeyReading(LineReading):
     def begin(self) -> None:
         """Fix what is read, unless that was done before."""
         if self._prefetch is None:
-            database = self.context.database
-            extraction = Extraction.begin(
-                database.connection, database.source.dialect, self.plan, None
-            )
+            connection, source = self.context.database.connection, self.context.database.source
+            extraction = Extraction.begin(connection, source.dialect, self.plan, None)
             # Without `time_extracted`, which would be a third of the line.
             self._prepare(extraction, Frame(messages.record_prefix(self.plan.stream), b"}"))
 
@@ -317,9 +304,9 @@ class BatchReading(StreamReading[SliceBatch]):
     @property
     def _begins_at_large(self) -> bool:
         """Whether a first slice costs a process of its own, and so should not be small."""
-        return (
-            not self.extraction.is_delta and self._columnar is not None and self._columnar.is_apart
-        )
+        if self.extraction.is_delta or self._columnar is None:
+            return False
+        return self._columnar.is_apart
 
     @cached_property
     def _unmeasured_rows(self) -> int:

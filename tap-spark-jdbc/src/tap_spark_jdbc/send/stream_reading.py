@@ -88,12 +88,8 @@ class StreamReading(ABC, Generic[R]):
             SourceError: the database refused, or there are NULL keys and the settings forbid them.
             StateError: the stream's bookmark can't be used.
         """
-        plan, state, database, snapshots = (
-            self.plan,
-            self._state,
-            self.context.database,
-            self.context.snapshots,
-        )
+        plan, state = self.plan, self._state
+        database, snapshots = self.context.database, self.context.snapshots
         # A failed stream may have left its snapshot, in which nothing new is visible.
         snapshots.end()
         dialect = database.source.dialect
@@ -108,10 +104,8 @@ class StreamReading(ABC, Generic[R]):
             oldest=database.oldest_transaction,
         )
         extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
-        self._prepare(
-            extraction,
-            Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)),
-        )
+        suffix = messages.record_suffix(self.extracted)
+        self._prepare(extraction, Frame(messages.record_prefix(plan.stream), suffix))
 
     def _prepare(self, extraction: Extraction, frame: Frame) -> None:
         self.extraction = extraction
@@ -156,17 +150,9 @@ class StreamReading(ABC, Generic[R]):
             from tap_spark_jdbc.supply.spark_reader import SparkReader as reader
         else:
             from tap_spark_jdbc.supply.jdbc_reader import JvmReader as reader
-        return reader(
-            database,
-            source,
-            self.extraction.sql,
-            as_json=self.as_json,
-            fetch_bytes=self._fetch_bytes,
-        )
-
-    @property
-    def _fetch_bytes(self) -> int | None:
-        return None if self._settings.fetch_size is not None else FETCH_BOUND
+        sql, as_json = self.extraction.sql, self.as_json
+        fetch_bytes = None if self._settings.fetch_size is not None else FETCH_BOUND
+        return reader(database, source, sql, as_json=as_json, fetch_bytes=fetch_bytes)
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
@@ -216,10 +202,8 @@ class StreamReading(ABC, Generic[R]):
     @property
     def _fixed_sizes(self) -> tuple[int | None, int | None]:
         """Rows a slice and rows a round trip, if they don't depend on the rows' width."""
-        return (
-            self._settings.slice_rows,
-            self._settings.fetch_size or self.context.database.source.dialect.fetch_size,
-        )
+        best = self.context.database.source.dialect.fetch_size
+        return self._settings.slice_rows, self._settings.fetch_size or best
 
     def _first_width(self) -> float | None:
         return first_width(self.extraction.connection, self.extraction.sql)
@@ -259,20 +243,14 @@ class StreamReading(ABC, Generic[R]):
 
     def _rows_left(self) -> int:
         """The rows the next slice should have, within the run's budget if that ends the stream."""
-        rows, key, plan = self._rows(), self.plan.replication_key, self.plan
-        return (
-            self.budget.bounded(rows)
-            if key is not None and key.indexed and plan.end_value is None
-            else rows
-        )
+        rows, key = self._rows(), self.plan.replication_key
+        may_end = key is not None and key.indexed and self.plan.end_value is None
+        return self.budget.bounded(rows) if may_end else rows
 
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
-        if (
-            extraction is self.extraction
-            and extraction.saved_buckets
-            and extraction.sql.bookmark is not None
-        ):
+        at_bookmark = extraction is self.extraction and extraction.sql.bookmark is not None
+        if at_bookmark and extraction.saved_buckets:
             changed = self.account.changed_buckets(*self._bucket_sums())
             extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows_left)

@@ -138,17 +138,14 @@ class ParquetFile:
             return
         with writing():
             if self._writer is None:
+                long = self._plan.long
                 self._stream = _opened(f"{self._plan.folder}/{self.name}", self._plan.options)
                 self._writer = pq.ParquetWriter(
                     self._stream,
                     self._schema,
                     compression=self._plan.codec.upper(),
-                    use_dictionary=[
-                        name for name in repeating(rows) if name not in self._plan.long
-                    ],
-                    write_statistics=[
-                        name for name in self._schema.names if name not in self._plan.long
-                    ],
+                    use_dictionary=[name for name in repeating(rows) if name not in long],
+                    write_statistics=[name for name in self._schema.names if name not in long],
                     store_schema=False,
                 )
             self._writer.write_table(rows, row_group_size=rows.num_rows)
@@ -179,12 +176,10 @@ class JsonFile:
             return
         with writing():
             if self._file is None:
-                file = self._opened.enter_context(
-                    _opened(f"{self._plan.folder}/{self.name}", self._plan.options)
-                )
-                self._file = (
-                    self._opened.enter_context(gzip.open(file, "wb")) if self._is_gzip else file
-                )
+                url = f"{self._plan.folder}/{self.name}"
+                self._file = self._opened.enter_context(_opened(url, self._plan.options))
+                if self._is_gzip:
+                    self._file = self._opened.enter_context(gzip.open(self._file, "wb"))
             self._file.write(joined_text(rendered(rows, "", "\n")))
 
     def close(self) -> int:
@@ -211,16 +206,10 @@ class FileWork:
 
     def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
         """The file, and what it found: its name, fingerprints at both boundaries, and more."""
-        boundary_rows = BoundaryRows(self.look, self.sent)
+        rows = BoundaryRows(self.look, self.sent)
         kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
-        file = kind(self.plan, boundary_rows.unsent)
-        return file, lambda: (
-            file.name,
-            boundary_rows.at_bookmark,
-            boundary_rows.at_upper,
-            boundary_rows.marks,
-            boundary_rows.unread,
-        )
+        file = kind(self.plan, rows.unsent)
+        return file, lambda: (file.name, rows.at_bookmark, rows.at_upper, rows.marks, rows.unread)
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:
@@ -346,11 +335,9 @@ class SliceWriter:
             return not self._database.by_spark
         if each.late or (each.nulls and each.key is None):
             return True
-        rows = (
-            self._columns.plan.table.row_estimate
-            if each == Slice() and each.most is None
-            else each.most
-        )
+        rows = each.most
+        if rows is None and each == Slice():
+            rows = self._columns.plan.table.row_estimate
         return rows is not None and rows <= SMALL_ROWS
 
     def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:

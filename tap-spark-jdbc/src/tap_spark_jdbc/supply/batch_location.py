@@ -92,11 +92,8 @@ class BatchLocation:
         if rows == 0:
             return BatchFile(self.storage.url, 0, 0, folder)
         # A Spark task that was begun twice may have left another file.
-        file = next(
-            (each for each in self.storage.list(folder) if each.path.rpartition("/")[2] == name),
-            None,
-        )
-        if file is None:
+        files = {each.path.rpartition("/")[2]: each for each in self.storage.list(folder)}
+        if (file := files.get(name)) is None:
             raise StorageError(
                 TapCode.BATCH_LOCATION,
                 f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again",
@@ -141,9 +138,8 @@ class BatchColumns:
     @property
     def metadata(self) -> bool:
         """Whether files have metadata columns; not if the source has one of that name."""
-        return (
-            self.location.metadata and not METADATA_COLUMNS.keys() & self.plan.sent_columns.keys()
-        )
+        has_own = bool(METADATA_COLUMNS.keys() & self.plan.sent_columns.keys())
+        return self.location.metadata and not has_own
 
     @cached_property
     def metadata_values(self) -> dict[str, int | None]:
@@ -164,11 +160,8 @@ class BatchColumns:
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)
-        return [
-            *self.plan.sent_as(
-                *(each.name for each in long_columns(self.plan) if each.name not in keys)
-            )
-        ]
+        names = (each.name for each in long_columns(self.plan) if each.name not in keys)
+        return [*self.plan.sent_as(*names)]
 
 
 def _microseconds(moment: datetime) -> int:

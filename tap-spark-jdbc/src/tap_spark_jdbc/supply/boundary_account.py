@@ -21,6 +21,8 @@ from tap_spark_jdbc.extract.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.plan.stream_sql import Point, checksum
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
 
@@ -55,13 +57,8 @@ class BoundaryAccount:
         self._older = False
         self.nulls = 0
         self.sends_late = False
-        position = extraction.progress.split
-        if (
-            position is not None
-            and position.upper is not None
-            and position.upper.boundary is not None
-        ):
-            self._at_upper.add_boundary(position.upper.boundary)
+        if (before := self._sent_at_upper) is not None:
+            self._at_upper.add_boundary(before)
 
     def changed_buckets(self, sums: WindowSums, older: WindowSums | None) -> set[int]:
         """The buckets whose rows are sent again, by the present sums of the bookmark's window.
@@ -95,18 +92,14 @@ class BoundaryAccount:
     def record(self, found: Found) -> None:
         """Take in the next slice, which is sent without the rows that were sent before."""
         left_out, new_before = 0, self._new_at_bookmark
-        for fingerprint, mark in zip(
-            found.at_bookmark, chain(found.marks[0], repeat(0)), strict=False
-        ):
+        for fingerprint, mark in _marked(found.at_bookmark, found.marks[0]):
             self._at_bookmark.add(fingerprint, mark)
             if self._left[name := fingerprint.hex()] > 0:
                 self._left[name] -= 1
                 left_out += 1
             else:
                 self._new_at_bookmark += 1
-        for fingerprint, mark in zip(
-            found.at_upper, chain(found.marks[1], repeat(0)), strict=False
-        ):
+        for fingerprint, mark in _marked(found.at_upper, found.marks[1]):
             self._at_upper.add(fingerprint, mark)
         self.nulls += found.nulls
         self._rows += found.rows - left_out
@@ -128,20 +121,16 @@ class BoundaryAccount:
             progress = replace(progress, nulls_sent=True)
         elif each.resume_at is not None:
             if self._extraction.plan.end_value is not None:
-                progress = replace(
-                    progress, lower=self._extraction.bookmark_at(each.resume_at), split=None
-                )
+                lower = self._extraction.bookmark_at(each.resume_at)
+                progress = replace(progress, lower=lower, split=None)
             elif bookmark := self._bookmark_at(each.resume_at):
                 progress = replace(progress, lower=None, split=None)
             else:
                 return None
         elif position := self._position_after(each):
-            lower = each.key.lower if each.key is not None else None
-            progress = replace(
-                progress,
-                lower=None if lower is None else self._extraction.bookmark_at(lower),
-                split=position,
-            )
+            first = each.key.lower if each.key is not None else None
+            begin = None if first is None else self._extraction.bookmark_at(first)
+            progress = replace(progress, lower=begin, split=position)
         else:
             return None
         self._progress = replace(progress, rows=self._rows)
@@ -149,32 +138,20 @@ class BoundaryAccount:
 
     def may_end_behind(self, each: Slice[Point]) -> bool:
         """Whether a run may end after this slice: the next begins at the bookmark it leaves."""
-        backfill = self._extraction.plan.end_value is not None
-        return (
-            each.resume_at is not None
-            and not backfill
-            and self._bookmark_at(each.resume_at) is not None
-        )
+        if each.resume_at is None or self._extraction.plan.end_value is not None:
+            return False
+        return self._bookmark_at(each.resume_at) is not None
 
     def final(self) -> tuple[Bookmark | None, StreamProgress]:
         """The bookmark of the finished stream (None: it stays as it was), and its progress."""
         plan = self._extraction.plan
         complete = plan.replication_key is None or plan.end_value is not None
-        progress = replace(
-            self._progress,
-            rows=self._rows,
-            complete=complete,
-            nulls_sent=not complete,
-            lower=None,
-            split=None,
-        )
+        progress = replace(self._progress, rows=self._rows, lower=None, split=None)
+        progress = replace(progress, complete=complete, nulls_sent=not complete)
         bookmark, saved = self._final_bookmark(), self._extraction.bookmark
-        if (
-            bookmark is None
-            and saved is not None
-            and self._extraction.renews
-            and plan.end_value is None
-        ):
+        if bookmark is not None or saved is None or plan.end_value is not None:
+            return bookmark, progress
+        if self._extraction.renews:
             # Nothing new came, but late rows are looked for by the new snapshot from now on.
             bookmark = replace(saved, snapshot=self._extraction.snapshot)
         return bookmark, progress
@@ -195,9 +172,8 @@ class BoundaryAccount:
     def _leaves_bookmark(self) -> bool:
         """Whether rows at the bookmark are read after the late ones, or not at all."""
         extraction = self._extraction
-        return extraction.reads_at_bookmark or (
-            extraction.misses_bookmark and extraction.sql.unseen is None
-        )
+        misses = extraction.misses_bookmark and extraction.sql.unseen is None
+        return extraction.reads_at_bookmark or misses
 
     @property
     def _reads_unseen(self) -> bool:
@@ -213,29 +189,23 @@ class BoundaryAccount:
         since = extraction.sql.upper_since
         if since is None or point.value <= since.value:
             # Nothing below it is read again.
-            return extraction.bookmark_at(
-                point, Boundary(since=None if since is None else point.since())
-            )
+            nothing = Boundary(since=None if since is None else point.since())
+            return extraction.bookmark_at(point, nothing)
         return extraction.bookmark_at(point, self._boundary_at_upper())
 
     def _position_after(self, each: Slice[Point]) -> SplitPosition | None:
         """Where a run continues after this slice along the split column; None if it can't."""
         extraction, split = self._extraction, self._extraction.sql.split
-        if (
-            split is None
-            or each.split is None
-            or each.split.upper is None
-            or extraction.reads_again(each.key)
-        ):
+        if split is None or each.split is None or each.split.upper is None:
+            return None
+        if extraction.reads_again(each.key):
             return None
         following, upper = each.split.upper.bookmark(split), extraction.sql.upper
         if each.key is None or upper is None:
             return SplitPosition(following)
-        until = (
-            None
-            if each.key.closed or each.key.upper is None
-            else extraction.bookmark_at(each.key.upper)
-        )
+        until = None
+        if not each.key.closed and each.key.upper is not None:
+            until = extraction.bookmark_at(each.key.upper)
         at_upper = extraction.bookmark_at(upper, self._boundary_at_upper())
         return SplitPosition(following, until, at_upper)
 
@@ -259,33 +229,29 @@ class BoundaryAccount:
         # Rows between the upper bound and the bookmark were not read; they are known as before.
         left = () if present.buckets else (+self._left).elements()
         boundary = Boundary.of([*present.hashes, *left]) if not present.buckets else present
-        return replace(
-            saved,
-            boundary=replace(boundary, since=saved.boundary.since if saved.boundary else None),
-        )
+        since = saved.boundary.since if saved.boundary else None
+        return replace(saved, boundary=replace(boundary, since=since))
+
+    @property
+    def _sent_at_upper(self) -> Boundary | None:
+        """The rows at the upper bound that a dead run has sent."""
+        position = self._extraction.progress.split
+        return None if position is None or position.upper is None else position.upper.boundary
 
     def _boundary_at_upper(self, *, final: bool = False) -> Boundary:
-        position = self._extraction.progress.split
-        before = (
-            position.upper.boundary if position is not None and position.upper is not None else None
-        )
-        late = self._extraction.sql.late is not None and before is not None and before.rows > 0
-        mixed, since = (
-            late or (before is not None and before.mixed),
-            self._extraction.sql.upper_since,
-        )
-        present = self._at_upper.build(_most(since) if final else MAX_BOUNDARY_HASHES)
-        return replace(
-            self._sealed(present, self._at_upper) if final else present,
-            mixed=mixed,
-            since=None if since is None else since.since(),
-        )
+        sql, before = self._extraction.sql, self._sent_at_upper
+        is_late = sql.late is not None and before is not None and before.rows > 0
+        mixed = is_late or (before is not None and before.mixed)
+        present = self._at_upper.build(_most(sql.upper_since) if final else MAX_BOUNDARY_HASHES)
+        if final:
+            present = self._sealed(present, self._at_upper)
+        since = None if sql.upper_since is None else sql.upper_since.since()
+        return replace(present, mixed=mixed, since=since)
 
     def _boundary_at_bookmark(self) -> Boundary:
         since = self._extraction.sql.bookmark_since
-        present = replace(
-            self._at_bookmark.build(_most(since)), since=None if since is None else since.since()
-        )
+        present = self._at_bookmark.build(_most(since))
+        present = replace(present, since=None if since is None else since.since())
         if self._unread is None:
             return self._sealed(present, self._at_bookmark)
         whole = BoundaryBuilder()
@@ -300,6 +266,11 @@ class BoundaryAccount:
         if marks is None or not boundary.hashes:
             return boundary
         return replace(boundary, checksum=checksum(sql.dialect, sql.plan, boundary.rows, marks))
+
+
+def _marked(hashes: Iterable[bytes], marks: Iterable[int]) -> Iterable[tuple[bytes, int]]:
+    """Each fingerprint with its mark; 0 if there are none."""
+    return zip(hashes, chain(marks, repeat(0)), strict=False)
 
 
 def _most(since: Point | None) -> int:

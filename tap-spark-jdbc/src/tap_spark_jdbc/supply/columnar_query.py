@@ -135,19 +135,16 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
             return _not_taken(error)
         # A failure between two batches is an OSError without SQLSTATE.
         except (error_class, OSError) as error:
-            state = getattr(error, "sqlstate", None) or (
-                "" if _answers(connection, error_class) else LOST
-            )
+            state = getattr(error, "sqlstate", None)
+            if not state:
+                state = "" if _answers(connection, error_class) else LOST
             return Outcome(state=state, refused=_in_line(error))
 
 
 def unwritten(error: Unwritable) -> Outcome:
     """The result of a slice that can't be written."""
-    return Outcome(
-        state=UNWRITABLE,
-        refused=_in_line(error),
-        number=getattr(error.__cause__, "errno", None) or 0,
-    )
+    number = getattr(error.__cause__, "errno", None) or 0
+    return Outcome(state=UNWRITABLE, refused=_in_line(error), number=number)
 
 
 def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -> Outcome:
@@ -159,12 +156,12 @@ def _read_by_connectorx(query: ColumnarQuery, login: MariaDbLogin, sink: Sink) -
     except (Unwritable, pa.ArrowInvalid) as error:
         return _not_taken(error)
     except SupplyError as error:
-        lost = LOST if error.began else UNREACHABLE
+        if error.lost:
+            return Outcome(state=LOST if error.began else UNREACHABLE, refused=str(error))
+        if error.state:
+            return Outcome(state=error.state, refused=str(error))
         # The library's own failures: JDBC reads the rows, or its error names the value.
-        advice = "" if error.lost or error.state else "; set reader to jdbc"
-        return Outcome(
-            state=lost if error.lost else error.state or LEFT, refused=f"{error}{advice}"
-        )
+        return Outcome(state=LEFT, refused=f"{error}; set reader to jdbc")
 
 
 def _not_taken(error: Exception) -> Outcome:
@@ -327,6 +324,6 @@ def _check(numbers: pa.Array, least: int, most: int) -> None:
 def _with_one_nan(column: pa.Array) -> pa.Array:
     """Normalise NaN to the form it has when parsed from text; processors make others."""
     odd = pc.is_nan(column)
-    return (
-        pc.if_else(odd, pa.scalar(math.nan, column.type), column) if pc.any(odd).as_py() else column
-    )
+    if not pc.any(odd).as_py():
+        return column
+    return pc.if_else(odd, pa.scalar(math.nan, column.type), column)

@@ -108,19 +108,16 @@ class ColumnarSource:
     def _is_small(self, each: Slice[Point]) -> bool:
         estimate = self.sql.plan.table.row_estimate if self.sql.bookmark is None else None
         rows = estimate if estimate is not None else each.most
-        return (
-            each.late or (each.nulls and each.key is None) or (rows is not None and rows < FEW_ROWS)
-        )
+        is_odd = each.late or (each.nulls and each.key is None)
+        return is_odd or (rows is not None and rows < FEW_ROWS)
 
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
         """The query for a slice, or for `limit` of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
         rows = self._size.batch_rows(may_be_long=bool(long_columns(self.sql.plan)))
-        columns = (
-            "*"
-            if self._has_boundaries(each)
-            else ", ".join(name for name, _ in self._columnar.aliased)
-        )
+        columns = "*"
+        if not self._has_boundaries(each):
+            columns = ", ".join(name for name, _ in self._columnar.aliased)
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
         # The last slice's token may have expired.
         connection = _connection(self._source)
@@ -144,11 +141,9 @@ class ColumnarSource:
 
     def reason(self, outcome: Outcome) -> str:
         """Why a slice was not read, without words of the driver that may quote a masked value."""
-        return (
-            "it could not read all of them; set reader to jdbc"
-            if self._source.hides_values
-            else outcome.refused
-        )
+        if self._source.hides_values:
+            return "it could not read all of them; set reader to jdbc"
+        return outcome.refused
 
     def _may_hold_sent_rows(self, each: Slice[Point]) -> bool:
         """Whether a slice may have rows in the bookmark's window."""
@@ -220,10 +215,9 @@ class ColumnarSource:
                 stream, location, reason
             )
         lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
-        hides_values = self._source.hides_values and not lost
-        return refused(
-            self.sql.plan, self._source, reason, state, lost=lost, hides_values=hides_values
-        )
+        plan, source = self.sql.plan, self._source
+        hides_values = source.hides_values and not lost
+        return refused(plan, source, reason, state, lost=lost, hides_values=hides_values)
 
 
 def lake_schema(plan: StreamPlan) -> pa.Schema:

@@ -67,24 +67,17 @@ class ReadColumns:
 
     def lake_values(self) -> list[str]:
         """Each column's value, masked, with the type that a target gives it."""
-        values = [
-            self._masked(alias, each) or self._value(alias, each)
-            for alias, each in self.sql.aliased
-        ]
+        values = [self._value(alias, each) for alias, each in self.sql.aliased]
         kinds = stream_columns(self.sql.plan.schema, self.sql.plan.stream)
         return [_canonical(value, column.type) for value, column in zip(values, kinds, strict=True)]
 
-    def _masked(self, alias: str, column: Column) -> str | None:
-        mask = column.made_mask
-        return None if mask is None else mask.spark_sql(self._value(alias, column))
-
     def _value(self, alias: str, column: Column) -> str:
-        """A column's value, over the column as it is read."""
-        reading = column.reading
+        """A column's value, masked, over the column as it is read."""
+        reading, mask = column.reading, column.made_mask
         is_bytes = self.source.text_as_bytes and reading.read_as == "STRING"
-        return in_this_version(reading.becomes).replace(
-            "{c}", _text(alias, column) if is_bytes else alias
-        )
+        read = _text(alias, column) if is_bytes else alias
+        value = in_this_version(reading.becomes).replace("{c}", read)
+        return value if mask is None else mask.spark_sql(value)
 
 
 def _text(alias: str, column: Column) -> str:
@@ -122,12 +115,8 @@ class JdbcRows:
         """A stream's columns; `as_json`: bytes are read in their JSON form."""
         fields = lake_schema(sql.plan)
         base64 = tuple(as_json and pa.types.is_binary(each.type) for each in fields)
-        schema = pa.schema(
-            [
-                each.with_type(pa.string()) if text else each
-                for each, text in zip(fields, base64, strict=True)
-            ]
-        )
+        kinds = zip(fields, base64, strict=True)
+        schema = pa.schema([each.with_type(pa.string()) if text else each for each, text in kinds])
         return cls(schema, base64)
 
     def selected(self, sql: StreamSql, source: JdbcSource) -> list[str]:
@@ -146,9 +135,8 @@ class JdbcRows:
             column if column.type.equals(kind) else column.cast(kind)
             for column, kind in zip(batch.columns[:count], self.schema.types, strict=True)
         ]
-        sink.add(
-            pa.RecordBatch.from_arrays(columns, schema=self.schema), numbered(batch.column(count))
-        )
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        sink.add(rows, numbered(batch.column(count)))
 
 
 class Work(Protocol[R_co]):
@@ -302,11 +290,11 @@ class JdbcReader(ABC):
         """Do some work in this process."""
         source = self._bounded(fetch_size) if bounded else self._source
         with self._errors(location):
-            outcome, found = done(
-                self.rows,
-                work,
-                lambda take: self._send(each, source, take, fetch_size, limit, bounded),
-            )
+
+            def send(take: Take) -> None:
+                self._send(each, source, take, fetch_size, limit, bounded)
+
+            outcome, found = done(self.rows, work, send)
         return self._written(outcome, location), found
 
     @abstractmethod
@@ -330,10 +318,9 @@ class JdbcReader(ABC):
     def _written(self, outcome: Outcome, location: str) -> Outcome:
         if outcome.state is None:
             return outcome
-        error = OSError(outcome.number, outcome.refused)
-        raise shortage(error, location) or unwritable(
-            self.sql.plan.stream, location, outcome.refused
-        )
+        stream, refused = self.sql.plan.stream, outcome.refused
+        error = OSError(outcome.number, refused)
+        raise shortage(error, location) or unwritable(stream, location, refused)
 
 
 class JvmReader(JdbcReader):
@@ -351,9 +338,8 @@ class JvmReader(JdbcReader):
         database = self._database
         with database.idle_connections.one(database.gateway, source) as (connection, begin):
             select = f"SELECT * FROM {self.sql.relation(each)}"
-            self._conversion.send(
-                Query(connection, source.url, source.driver, select, fetch_size, begin, limit), take
-            )
+            asked = connection, source.url, source.driver, select, fetch_size, begin, limit
+            self._conversion.send(Query(*asked), take)
 
     @cached_property
     def _conversion(self) -> RowConversion:
@@ -361,6 +347,5 @@ class JvmReader(JdbcReader):
         values = ", ".join(self.rows.selected(self.sql, self._source))
         # A mask's expression has its key.
         kept = None if columns.has_masks else cache_folder() / "expressions"
-        return RowConversion(
-            self._database.gateway, columns.schema, values, self._database.sql_conf, kept=kept
-        )
+        gateway, conf = self._database.gateway, self._database.sql_conf
+        return RowConversion(gateway, columns.schema, values, conf, kept=kept)

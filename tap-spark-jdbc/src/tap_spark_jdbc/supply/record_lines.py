@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Self
@@ -142,10 +142,8 @@ def _texts(column: pa.Array, numbers: Callable[[pa.Array], pa.Array]) -> tuple[s
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
     if pa.types.is_timestamp(kind):
-        texts = pc.binary_replace_slice(
-            column.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T"
-        )
-        return '"', texts, '"' if kind.tz is None else 'Z"'
+        texts = column.cast(pa.timestamp("us")).cast(pa.string())
+        return '"', pc.binary_replace_slice(texts, 10, 11, "T"), '"' if kind.tz is None else 'Z"'
     if pa.types.is_date(kind):
         return '"', column.cast(pa.string()), '"'
     if pa.types.is_floating(kind):
@@ -153,22 +151,11 @@ def _texts(column: pa.Array, numbers: Callable[[pa.Array], pa.Array]) -> tuple[s
     if pa.types.is_list(kind):
         before, texts, after = _texts(column.values, numbers)
         values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
-        return (
-            "[",
-            pc.binary_join(
-                pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","
-            ),
-            "]",
-        )
+        lists = pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null())
+        return "[", pc.binary_join(lists, ","), "]"
     if pa.types.is_binary(kind):
-        return (
-            '"',
-            pa.array(
-                [each and base64.b64encode(each).decode() for each in column.to_pylist()],
-                pa.string(),
-            ),
-            '"',
-        )
+        encoded = [each and base64.b64encode(each).decode() for each in column.to_pylist()]
+        return '"', pa.array(encoded, pa.string()), '"'
     return "", column.cast(pa.string()), ""
 
 
@@ -186,11 +173,8 @@ def _escaped(texts: pa.Array) -> pa.Array:
 def _with_point(column: pa.Array) -> pa.Array:
     """Floats with a point or an exponent, as reading an integer loses a zero's sign."""
     texts = column.cast(pa.string())
-    return pc.if_else(
-        pc.match_substring_regex(texts, "[.en]"),
-        texts,
-        pc.binary_join_element_wise(texts, ".0", ""),
-    )
+    has_point = pc.match_substring_regex(texts, "[.en]")
+    return pc.if_else(has_point, texts, pc.binary_join_element_wise(texts, ".0", ""))
 
 
 def _quoted_if_endless(texts: pa.Array, column: pa.Array) -> pa.Array:
@@ -237,20 +221,13 @@ class BoundaryRows:
         at_boundaries = rows.filter(chosen)
         hashes = fingerprints(at_boundaries, older=self._look.older)
         # Few numbers have two spellings, so both are only tried where it matters.
-        others = (
-            fingerprints(at_boundaries, older=True)
-            if self._left and has_older(at_boundaries)
-            else repeat(None)
-        )
-        kept = iter(
-            [
-                self._takes(*each)
-                for each in zip(boundary.filter(chosen).to_pylist(), hashes, others, strict=False)
-            ]
-        )
-        return rows.filter(
-            pa.array([not at or next(kept) for at in chosen.to_pylist()], pa.bool_())
-        )
+        others: Iterable[bytes | None] = repeat(None)
+        if self._left and has_older(at_boundaries):
+            others = fingerprints(at_boundaries, older=True)
+        found = zip(boundary.filter(chosen).to_pylist(), hashes, others, strict=False)
+        kept = iter([self._takes(*each) for each in found])
+        unsent = [not at or next(kept) for at in chosen.to_pylist()]
+        return rows.filter(pa.array(unsent, pa.bool_()))
 
     def found(self, rows: int, nulls: int) -> Found:
         """What was found in a slice of `rows` rows, of which `nulls` have no replication key."""
@@ -261,23 +238,17 @@ class BoundaryRows:
     def _takes(self, boundary: int, hashed: bytes, other: bytes | None) -> bool:
         """Take note of a row, and return whether it is to be sent."""
         look, at, mark = self._look, boundary & _BOUNDARY, boundary >> BOUNDARY_BITS
-        if (
-            look.bookmark
-            and at in AT_BOOKMARK
-            and look.changed is not None
-            and hashed[0] not in look.changed
-        ):
+        at_bookmark = look.bookmark and at in AT_BOOKMARK
+        if at_bookmark and look.changed is not None and hashed[0] not in look.changed:
             self.unread += 1
             return False
         if look.upper and at in AT_UPPER:
             self.at_upper.append(hashed)
             self.marks[1].append(mark)
-        if not look.bookmark or at not in AT_BOOKMARK:
+        if not at_bookmark:
             return True
-        known = next(
-            (each for each in (hashed, other) if each is not None and self._left[each.hex()] > 0),
-            None,
-        )
+        spellings = (each for each in (hashed, other) if each is not None)
+        known = next((each for each in spellings if self._left[each.hex()] > 0), None)
         self.at_bookmark.append(hashed if known is None else known)
         self.marks[0].append(mark)
         if known is not None:
@@ -294,10 +265,8 @@ def numbered(boundary: pa.Array) -> pa.Array:
     """Boundaries with their marks as numbers, where the database gives texts or numbers."""
     if not pa.types.is_string(boundary.type):
         return boundary.cast(pa.int64())
-    at, has_text = (
-        pc.utf8_slice_codeunits(boundary, 0, 1).cast(pa.int64()),
-        pc.greater(pc.utf8_length(boundary), 1),
-    )
+    at = pc.utf8_slice_codeunits(boundary, 0, 1).cast(pa.int64())
+    has_text = pc.greater(pc.utf8_length(boundary), 1)
     if not pc.any(has_text).as_py():
         return at
     marked = [
@@ -330,7 +299,7 @@ def _numbers(column: pa.Array) -> pa.Array | None:
 
 def _spelled(numbers: pa.Array) -> pa.Array:
     """Finite numbers as Java spells them: the shortest digits, an exponent from 10**7 on."""
-    return _each(numbers, numbers.cast(pa.string()))
+    return _as_java(numbers.cast(pa.string()))
 
 
 def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
@@ -339,14 +308,12 @@ def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
     large = pc.greater_equal(pc.abs(numbers.cast(pa.float64())), float(2**bits))
     if not pc.any(large, min_count=0).as_py():
         return _spelled(numbers)
-    found = zip(
-        numbers.to_pylist(), numbers.cast(pa.string()).to_pylist(), large.to_pylist(), strict=True
-    )
+    columns = (numbers, numbers.cast(pa.string()), large)
     texts = (
         _whole_digits(number, bits) or text if is_large else text
-        for number, text, is_large in found
+        for number, text, is_large in zip(*(each.to_pylist() for each in columns), strict=True)
     )
-    return _each(numbers, pa.array(texts, pa.string()))
+    return _as_java(pa.array(texts, pa.string()))
 
 
 def _whole_digits(number: float, bits: int) -> str | None:
@@ -360,13 +327,11 @@ def _whole_digits(number: float, bits: int) -> str | None:
     return f"{'-' if number < 0 else ''}{rounded}"
 
 
-def _each(numbers: pa.Array, texts: pa.Array) -> pa.Array:
+def _as_java(texts: pa.Array) -> pa.Array:
     """The texts of numbers, respelled; those of numbers that are not finite stay."""
     known = texts.dictionary_encode()
-    spelled = [_respelled(each) for each in known.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(
-        known.indices, pa.array(spelled, pa.string())
-    ).dictionary_decode()
+    spelled = pa.array(map(_respelled, known.dictionary.to_pylist()), pa.string())
+    return pa.DictionaryArray.from_arrays(known.indices, spelled).dictionary_decode()
 
 
 def _respelled(text: str) -> str:

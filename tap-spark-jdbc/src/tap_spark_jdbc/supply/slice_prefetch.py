@@ -253,13 +253,9 @@ class StreamedLines(Generic[R]):
 
         Raises what the job failed with.
         """
-        piece = self._pieces.next()
-        if (
-            piece is None
-            and self._failure is not None
-            and not isinstance(self._failure, UnwantedError)
-        ):
-            raise self._failure
+        piece, failure = self._pieces.next(), self._failure
+        if piece is None and failure is not None and not isinstance(failure, UnwantedError):
+            raise failure
         return piece
 
     def close(self) -> None:

@@ -98,9 +98,9 @@ def reading_errors(
 
 def _is_too_wide(error: Exception, source: JdbcSource, bound: int | None) -> bool:
     parameter = source.dialect.fetch_bound
-    return (
-        bound is not None and parameter is not None and f"exceeded {parameter} limit" in str(error)
-    )
+    if bound is None or parameter is None:
+        return False
+    return f"exceeded {parameter} limit" in str(error)
 
 
 def unwritable(stream: str, location: str, reason: str) -> StorageError:
@@ -117,15 +117,11 @@ def refused(
 ) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
     complaint = None if hides_values else _COMPLAINT.search(reason)
-    message = (
-        _MORE.sub("", complaint[0])
-        if complaint
-        else with_hint(reason, state, hides_values=hides_values)
-    )
+    message = with_hint(reason, state, hides_values=hides_values)
+    if complaint:
+        message = _MORE.sub("", complaint[0])
     if state == _NO_TEXT:
-        texts = ", ".join(
-            column.name for column in plan.columns if column.reading.read_as == "STRING"
-        )
+        texts = ", ".join(each.name for each in plan.columns if each.reading.read_as == "STRING")
         message += (
             f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides "
             "to binary"
@@ -136,10 +132,9 @@ def refused(
         if not lost:
             kind, code = DisturbedError, TapCode.CHANGED_WHILE_READ
         message = (
-            "the server has lost the snapshot that the stream is read in, as when it "
-            f"restarts ({reason}); "
+            "the server has lost the snapshot that the stream is read in, as when it restarts "
+            f"({reason}); run again: that continues where this run stopped"
         )
-        message += "run again: that continues where this run stopped"
     return kind(code, f"stream {plan.stream}: reading failed: {message}")
 
 

@@ -163,9 +163,8 @@ class Rows:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Rows:
         """Some of the rows."""
-        return Rows(
-            {name: column.take(rows) for name, column in self.columns.items()}, self.ends[rows]
-        )
+        taken = {name: column.take(rows) for name, column in self.columns.items()}
+        return Rows(taken, self.ends[rows])
 
 
 def rows_at(content: Bytes, starts: Numbers, names: Sequence[str]) -> Rows:
@@ -244,16 +243,11 @@ class ChangeLines(PendingLines):
         if len(keyed):
             old = rows_at(content, begins[keyed] + 6, names)
             new = rows_at(content, old.ends + 1, names)
-            whole = content[begins[keyed] + 5] == OLD
-            new = Rows(
-                {
-                    name: column.filled(
-                        old.columns[name], (whole | (name in relation.key)) & column.unchanged
-                    )
-                    for name, column in new.columns.items()
-                },
-                new.ends,
-            )
+            whole, filled = content[begins[keyed] + 5] == OLD, {}
+            for name, column in new.columns.items():
+                known = whole | (name in relation.key)
+                filled[name] = column.filled(old.columns[name], known & column.unchanged)
+            new = Rows(filled, new.ends)
             moved = np.flatnonzero(self._moved(old, new))
             self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
             news.append((keyed, new))
@@ -262,13 +256,9 @@ class ChangeLines(PendingLines):
         if len(deleted):
             old = rows_at(content, begins[deleted] + 6, names)
             self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
-        rows, order = (
-            _joined([new for _, new in news]),
-            np.concatenate([index for index, _ in news]),
-        )
-        for unchanged, some in _by_pattern(
-            rows, [name for name in names if name in self.values.columns]
-        ):
+        rows, order = _joined([new for _, new in news]), np.concatenate([at for at, _ in news])
+        own = [name for name in names if name in self.values.columns]
+        for unchanged, some in _by_pattern(rows, own):
             has_moved = np.isin(order[some], moves) if unchanged else np.zeros(len(some), np.bool_)
             stayed, gone = some[~has_moved], some[has_moved]
             self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
@@ -295,11 +285,7 @@ class ChangeLines(PendingLines):
     ) -> None:
         for is_whole in (False, True):
             some = np.flatnonzero(whole == is_whole)
-            known = (
-                relation.columns
-                if is_whole
-                else [name for name in relation.columns if name in relation.key]
-            )
+            known = [name for name in relation.columns if is_whole or name in relation.key]
             rows = old.take(some)
             kept = Rows({name: rows.columns[name] for name in known}, rows.ends)
             self._add(starts[some], kept, changes, deleted=True)
@@ -324,9 +310,8 @@ class ChangeLines(PendingLines):
         if looked_up:
             # A row whose key changed has its large values under the key to be deleted, so they are
             # read from the table.
-            columns |= self.values.looked_up(
-                looked_up, {name: rows.columns[name].texts() for name in self.key}
-            )
+            key = {name: rows.columns[name].texts() for name in self.key}
+            columns |= self.values.looked_up(looked_up, key)
         columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))
         transactions = changes.transactions.take(starts)
         columns[LSN] = pa.array(transactions.lsn)
@@ -362,9 +347,8 @@ def _by_pattern(
     if not with_gaps:
         yield (), np.arange(len(rows.ends))
         return
-    patterns, which = np.unique(
-        np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True
-    )
+    every = np.stack(list(with_gaps.values()), axis=1)
+    patterns, which = np.unique(every, axis=0, return_inverse=True)
     for index, pattern in enumerate(patterns):
         gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
         yield gaps, np.flatnonzero(which.reshape(-1) == index)

@@ -299,15 +299,12 @@ class LogBookmark(StreamPosition):
         if entry is None or entry.get("replication_method") != LOG_BASED:
             return None
         try:
-            text = entry.get("snapshot")
-            moment = (
-                None
-                if text is None
-                else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
-            )
             version, partitions, key = (
                 entry.get(name) for name in ("version", "partitions", "key")
             )
+            moment = None
+            if (text := entry.get("snapshot")) is not None:
+                moment = Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
             return cls(
                 lsn_of(str(entry.get("lsn"))),
                 None if entry.get("slot") is None else str(entry["slot"]),

@@ -178,13 +178,10 @@ class LogSink:
         send_pending(changed, self._budget, self._progress)
 
     def _truncate(self, batch: Messages, transactions: Transactions, index: int) -> None:
-        where = np.array([index])
+        its = transactions.take(np.array([index]))
         for oid in batch.truncated(index):
             stream = self._streams.get(oid)
-            if (
-                stream is None
-                or not stream.news(transactions.lsn[where], transactions.xid[where])[0]
-            ):
+            if stream is None or not stream.news(its.lsn, its.xid)[0]:
                 continue
             version = max(int(transactions.lsn[index]), (stream.lines.version or 0) + 1)
             stream.lines.version = version
@@ -201,20 +198,16 @@ def log_stream(
 ) -> LogStream:
     """A stream that continues at its bookmark; `announce` writes its SCHEMA."""
     kinds = (pa.string() if pa.types.is_binary(each) else each for each in lake_schema(plan).types)
-    types = dict(zip((each.name for each in plan.columns), kinds, strict=True))
-    values = LogValues(
-        plan.stream, {each.name: each for each in plan.columns}, types, database, table.name
-    )
+    columns = {each.name: each for each in plan.columns}
+    types = dict(zip(columns, kinds, strict=True))
+    values = LogValues(plan.stream, columns, types, database, table.name)
     lines = ChangeLines(plan.stream, values, plan.key_properties, plan.sent_as)
     check = partial(check_columns, database, plan, table.oid)
-    return LogStream(
-        plan.stream,
-        bookmark.lsn,
-        bookmark.moment,
-        lines,
-        lambda unchanged: announce(unchanged=unchanged),
-        check,
-    )
+
+    def send_schema(unchanged: bool) -> None:
+        announce(unchanged=unchanged)
+
+    return LogStream(plan.stream, bookmark.lsn, bookmark.moment, lines, send_schema, check)
 
 
 def read_log(
@@ -224,14 +217,8 @@ def read_log(
 
     SourceError: the server refused.
     """
-    source = database.source
-    query = ColumnarQuery(
-        conninfo(source),
-        slot.session_statements,
-        slot.peeking(until, most),
-        _MESSAGES,
-        (None,) * len(_MESSAGES),
-    )
+    sql, statements = slot.peeking(until, most), slot.session_statements
+    query = ColumnarQuery(conninfo(database.source), statements, sql, _MESSAGES, (None,))
     try:
         outcome = read(query, sink, database.columnar)
     except EnoughError:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.wal.log_reading import LogSink, LogStream
+    from tap_spark_jdbc.wal.log_reading import LogStream
 
 
 # Including rows of the attaching transaction, because those inserted before the partition was
@@ -109,10 +109,9 @@ def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool
     older = " OR ".join(
         f"pg_catalog.age(xmin) >= pg_catalog.age(CAST('{each}' AS xid))" for each in attached
     )
+    query = _OLDER.replace("{table}", table).replace("{older}", older)
     try:
-        ((found,),) = database.connection.rows(
-            _OLDER.replace("{table}", table).replace("{older}", older)
-        )
+        ((found,),) = database.connection.rows(query)
     except SourceError as error:
         logger.debug("partition %s could not be asked for its rows: %s", table, error)
         return True
@@ -249,16 +248,19 @@ class LogRun(ChangeLog[LogBookmark]):
         if until - slot.confirmed <= _LITTLE and not slot.has_changes(until):
             self._move({}, until)
             return
+        from tap_spark_jdbc.wal.log_reading import LogSink, read_log
+
         streams = self._streams(plans)
         behind = any(position != slot.confirmed for position in positions)
         most = None if behind else budget.rows_left()
-        sink = self._read(slot, until, most, streams, budget, progress)
+        by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
+        sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))
+        read_log(self._database, slot, until, most, sink)
         if sink.stopped or (most is not None and sink.count >= most):
             end = sink.committed or min(positions)
             logger.info(
-                "the log is read up to %s (%s); the next run continues there",
+                "the log is read up to %s (the run's budget); the next run continues there",
                 lsn_text(end),
-                "the run's budget",
             )
         else:
             end = max(until, sink.committed or 0)
@@ -287,33 +289,11 @@ class LogRun(ChangeLog[LogBookmark]):
 
         streams = {}
         for plan in plans:
-            announce = partial(self._announce, plan)
-            stream = log_stream(
-                plan,
-                self._tables[plan.stream],
-                self._bookmarks[plan.stream],
-                self._database,
-                announce,
-            )
-            stream.lines.version = self._resumed_version(plan.stream)
-            streams[plan.stream] = stream
+            name, announce = plan.stream, partial(self._announce, plan)
+            table, bookmark = self._tables[name], self._bookmarks[name]
+            streams[name] = log_stream(plan, table, bookmark, self._database, announce)
+            streams[name].lines.version = self._resumed_version(name)
         return streams
-
-    def _read(
-        self,
-        slot: LogSlot,
-        until: int,
-        most: int | None,
-        streams: Mapping[str, LogStream],
-        budget: RunBudget,
-        progress: Progress,
-    ) -> LogSink:
-        from tap_spark_jdbc.wal.log_reading import LogSink, read_log
-
-        by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
-        sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))
-        read_log(self._database, slot, until, most, sink)
-        return sink
 
     def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
         """Move all bookmarks, of unchanged streams too, to where a transaction or run ends."""
@@ -326,8 +306,7 @@ class LogRun(ChangeLog[LogBookmark]):
             before = self._state.progress(plan) or StreamProgress("delta")
             sent = 0 if stream is None else stream.lines.take_count()
             self._state.advance(plan, None, replace(before, rows=before.rows + sent))
-            moved = replace(
-                self._begun[name], lsn=position, moment=moment, version=version, reading=False
-            )
+            read = self._begun[name].read()
+            moved = replace(read, lsn=position, moment=moment, version=version)
             self._state.note(name, moved.to_json())
         self._state.write()

@@ -200,6 +200,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     for part in (root, *leaves):
         _check_identity(plan, part)
         _check_same_identity(plan, root, part)
+    came = (leaf for leaf in leaves if leaf["attached"])
     return LogTable(
         plan.stream,
         name,
@@ -207,11 +208,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         plan.key_properties,
         frozenset(json.loads(generated or "[]")),
         frozenset(leaf["oid"] for leaf in leaves) if kind == "p" else None,
-        {
-            leaf["oid"]: (leaf["name"], tuple(leaf["attached"]))
-            for leaf in leaves
-            if leaf["attached"]
-        },
+        {leaf["oid"]: (leaf["name"], tuple(leaf["attached"])) for leaf in came},
     )
 
 
@@ -220,11 +217,9 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     table, identity, key = part["name"], part["identity"], part["key"] or ()
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
-        why = (
-            "has REPLICA IDENTITY NOTHING"
-            if identity == "n"
-            else "has no primary key, or a DEFERRABLE one"
-        )
+        why = "has no primary key, or a DEFERRABLE one"
+        if identity == "n":
+            why = "has REPLICA IDENTITY NOTHING"
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
             f"stream {plan.stream}: table {table} {why}, so the log can't show which row was "

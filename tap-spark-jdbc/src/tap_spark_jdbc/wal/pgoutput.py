@@ -108,9 +108,8 @@ class Messages:
     def of(cls, data: pa.Array) -> Messages:
         """The messages in a column of bytes; none is NULL."""
         _, offsets, content = data.buffers()
-        begins = np.frombuffer(offsets, np.int32)[data.offset : data.offset + len(data) + 1].astype(
-            np.int64
-        )
+        bounds = np.frombuffer(offsets, np.int32)[data.offset : data.offset + len(data) + 1]
+        begins = bounds.astype(np.int64)
         whole = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
         padded = np.concatenate([whole[: begins[-1] if len(begins) else 0], _PADDING])
         begins = begins[:-1]
@@ -225,11 +224,8 @@ class LogValues:
 
     def _parser(self, column: Column) -> Callable[[pa.Array, pa.DataType], pa.Array] | None:
         """The function that parses the column's texts; None: the server must."""
-        native, select, mask = (
-            column.native_type.lower(),
-            column.reading.columnar_select,
-            column.mask,
-        )
+        native, mask = column.native_type.lower(), column.mask
+        select = column.reading.columnar_select
         if mask is not None and mask.kind == "null":
             return lambda texts, kind: pa.nulls(len(texts), kind)
         if mask is not None and (mask.kind == "redact" or _HASHED.fullmatch(native)):
@@ -268,10 +264,8 @@ class LogValues:
             self._select(name, f"CAST(u.t{index} AS {self.columns[name].native_type})", index)
             for index, name in enumerate(texts)
         ]
-        return self._answer(
-            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY u.n",
-            list(texts),
-        )
+        source = self._unnested(texts.values())
+        return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY u.n", [*texts])
 
     def _select(self, name: str, value: str, index: int) -> str:
         column = self.columns[name]
@@ -294,17 +288,14 @@ class LogValues:
         source = self.database.source
         schema = pa.schema([(f"c{index}", self.types[name]) for index, name in enumerate(names)])
         masks = tuple(self.columns[name].made_mask for name in names)
-        query = ColumnarQuery(
-            conninfo(source), source.dialect.session_statements, sql, schema, masks
-        )
-        sink = _Kept()
+        statements, sink = source.dialect.session_statements, _Kept()
+        query = ColumnarQuery(conninfo(source), statements, sql, schema, masks)
         outcome = read(query, sink, self.database.columnar)
         if outcome.state is not None:
             # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
-            raise self._unfit(
-                ", ".join(names), without_words(outcome.state) if is_masked else outcome.refused
-            )
+            why = without_words(outcome.state) if is_masked else outcome.refused
+            raise self._unfit(", ".join(names), why)
         found = pa.Table.from_batches(sink.batches, schema)
         return {name: found.column(index).combine_chunks() for index, name in enumerate(names)}
 
@@ -346,13 +337,10 @@ class _Kept:
 
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
     """Bytes in base64, from PostgreSQL's hexadecimal form after a backslash and an x."""
-    return pa.array(
-        [
-            None if text is None else b64encode(bytes.fromhex(text[2:]))
-            for text in texts.to_pylist()
-        ],
-        pa.binary(),
-    ).cast(pa.string())
+    encoded = [
+        None if each is None else b64encode(bytes.fromhex(each[2:])) for each in texts.to_pylist()
+    ]
+    return pa.array(encoded, pa.binary()).cast(pa.string())
 
 
 def _array(texts: pa.Array) -> str:

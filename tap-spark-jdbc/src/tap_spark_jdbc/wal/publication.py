@@ -174,9 +174,8 @@ class Publication:
 
     def _published(self, tables: Sequence[LogTable]) -> dict[str, Published]:
         of_schema = _OF_SCHEMA if self._server.version >= 150_000 else ""
-        by_oid = {
-            row[0]: row[1:] for row in self._queried(_PUBLISHED.replace("{of_schema}", of_schema))
-        }
+        found = self._queried(_PUBLISHED.replace("{of_schema}", of_schema))
+        by_oid = {oid: rest for oid, *rest in found}
         published = {}
         for table in tables:
             if table.oid in by_oid:

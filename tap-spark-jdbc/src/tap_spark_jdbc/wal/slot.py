@@ -184,12 +184,8 @@ class LogSlot:
     def peeking(self, until: int, most: int | None, selected: str = "data") -> str:
         """The query for all messages up to a position, or for not many more than `most`."""
         text = self._dialect.string
-        options = (
-            "proto_version",
-            "1",
-            "publication_names",
-            self._dialect.quote(self.publication.name),
-        )
+        published = self._dialect.quote(self.publication.name)
+        options = ("proto_version", "1", "publication_names", published)
         limit = "NULL" if most is None else str(min(most, 2**31 - 1))
         arguments = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
         return f"SELECT {selected} FROM pg_catalog.pg_logical_slot_peek_binary_changes({arguments})"
@@ -253,8 +249,7 @@ def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str,
     slots = {bookmark.slot for bookmark in bookmarks_of(entries).values() if bookmark.slot}
     # A bookmark belongs to one slot, however this run was started.
     known = next(iter(slots)) if len(slots) == 1 and settings.log_slot is None else None
-    named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[
-        :_LONGEST
-    ]
+    words = re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower())
+    named = f"spark_tap_{words}"[:_LONGEST]
     publication = Publication(database, server, settings.log_publication or known or named)
     return LogSlot(database, server, settings.log_slot or known or named, publication)
