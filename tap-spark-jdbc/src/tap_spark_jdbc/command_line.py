@@ -139,19 +139,14 @@ def _print_about(options: dict[str, Any]) -> None:
 
 
 def _run_and_leave_failure(options: dict[str, Any]) -> None:
-    """Run the command.
-
-    If it fails, it leaves the reason for the target, whose report would otherwise only know that
-    the input ended.
-    """
+    """Run the command; a failure is left for the target, which only sees that its input ends."""
     try:
         _run(options)
     except (BrokenPipeError, SkippedStreamsError):
         raise
     except Exception as error:
         if not (options["discover"] or options["dry_run"] or options["test"]):
-            # The user should not have to wait long for the error because the bucket does not
-            # answer.
+            # The user should not have to wait long for the error if the bucket does not answer.
             leaving = Thread(
                 target=_leave_failure, args=(options, root_failure(error)), daemon=True
             )
@@ -302,10 +297,7 @@ def _target(options: dict[str, Any]) -> dict[str, Any] | None:
 def _state_source(
     options: dict[str, Any], config: dict[str, Any], target: dict[str, Any] | None
 ) -> Callable[[], StateSource | None] | None:
-    """A function that opens the state's location.
-
-    The options are checked before anything is started.
-    """
+    """A function that opens the state's location; options are checked before."""
     from singer_spark.state.handover import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extract.run_state import settings_of_the_state

@@ -52,9 +52,7 @@ Made = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class ComparedSql(StreamSql):
-    """SQL for all rows of a stream, to compare them with a lake.
-
-    `boundary` classifies each by the bookmark.
+    """SQL for all rows of a stream, classified by the bookmark, to compare them with a lake.
 
     Rows below `start`, and at `end` and above, are left out. From `lowered` on, the next run sends
     rows again. `only` is a condition that limits which rows are examined.
@@ -150,12 +148,9 @@ class SentRows:
         """
         bookmark, at = extraction.bookmark, extraction.sql.bookmark
         boundary = None if bookmark is None else bookmark.boundary
-        if (
-            boundary is None
-            or at is None
-            or not boundary.rows
-            or not extraction.plan.key_properties
-        ):
+        if boundary is None or at is None or not boundary.rows:
+            return cls()
+        if not extraction.plan.key_properties:
             return cls()
         return cls(frozenset(map(bytes.fromhex, boundary.hashes))) if boundary.hashes else None
 

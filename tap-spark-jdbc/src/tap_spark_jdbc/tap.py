@@ -149,10 +149,7 @@ class TapSparkJdbc(HookedTap):
         return plans
 
     def readable(self, refused: dict[str, str]) -> list[StreamPlan]:
-        """The plan of each stream that can be read.
-
-        `refused` gets what is wrong with each of the others.
-        """
+        """The plan of each stream that can be read; `refused` gets the others' problems."""
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         return plan_streams(
@@ -221,12 +218,10 @@ class TapSparkJdbc(HookedTap):
             )
 
     def begin_session(self) -> None:
-        """Start Spark in the background if rows are sure to be read.
+        """Start Spark in the background, while tables are discovered, if rows are sure to be read.
 
-        Meanwhile discovery continues without it.
-
-        After a run that succeeded there may be nothing new, and a database that is asked about many
-        streams together can report that without Spark. A columnar driver may not need Spark at all.
+        After a successful run there may be nothing new, which a database that is asked about many
+        streams together says without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
             if self.database.may_be_columnar and self._opening.start != "saved":
@@ -256,10 +251,7 @@ class TapSparkJdbc(HookedTap):
                 state.bookmark(plan)
 
     def run(self) -> None:
-        """Send everything: first STATE, all streams, last STATE.
-
-        Raises at the end if streams were skipped.
-        """
+        """Send everything, and raise at the end if streams were skipped."""
         self._refuse_mapping()
         self.begin()
         every = self.jdbc_streams()

@@ -111,10 +111,7 @@ class BinlogServer:
 
     @property
     def executed(self) -> str:
-        """The identifiers of all transactions in the log, as the server writes the set.
-
-        Empty: they have none.
-        """
+        """The identifiers of all transactions in the log, in the server's words; may be empty."""
         if not self.gtids:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
@@ -194,11 +191,7 @@ class LoggedTable:
 
 
 def logged_tables(server: BinlogServer, plans: Sequence[StreamPlan]) -> dict[str, LoggedTable]:
-    """The tables of streams, by stream.
-
-    Raises:
-        ConfigurationError: why a table can't be read from the log, and what to do.
-    """
+    """The tables, by stream; ConfigurationError: why one can't be read from the log."""
     dialect, rows = server.database.source.dialect, server.database.connection.rows
     if not plans:
         return {}
@@ -252,8 +245,7 @@ class TableSnapshot:
 
     Attributes:
         position: All that was committed before it is shown.
-        gtids: The identifiers of the transactions that are shown, as far as they are known; others
-            may be shown, too.
+        gtids: The transactions that are shown, as far as known; others may be shown, too.
     """
 
     position: LogPosition
@@ -263,10 +255,7 @@ class TableSnapshot:
 def take_snapshot(
     database: Database, server: BinlogServer, plans: Sequence[StreamPlan]
 ) -> TableSnapshot:
-    """Take a snapshot, in which `Database.idle_connections` read from now on.
-
-    SourceError: writers hold the tables.
-    """
+    """Take the snapshot in which `idle_connections` read; SourceError: tables are in use."""
     if database.by_spark:
         # Each slice is read at its own moment; what changes meanwhile comes again from the log.
         shown, connection = _without_lock(database, server, [])
@@ -313,8 +302,7 @@ def _without_lock(
 ) -> tuple[TableSnapshot, Any]:
     """A snapshot, and the connection that is in it.
 
-    ConfigurationError: it is unknown what the snapshot contains, and the streams in `keeping` must
-    not get any change twice.
+    ConfigurationError: its content is unknown, and streams `keeping` all can't get it twice.
     """
     if server.is_mariadb:
         connection = _begun(database)
@@ -325,8 +313,7 @@ def _without_lock(
     position = server.end()
     if not server.gtids:
         _check_no_one_waits(database)
-        # A transaction is in the log shortly before it becomes visible; what comes in between is
-        # sent twice.
+        # A transaction is logged shortly before it is visible; what comes in between is sent twice.
         time.sleep(_SETTLED_SECONDS)
         return TableSnapshot(position, ""), _begun(database)
     # Transactions that are in the log may not be visible yet. A file ends once everything in it is

@@ -67,10 +67,8 @@ class BinlogStream(PendingLines):
         bookmark: Where it continues.
         table: Its table as it was when the run began.
         look: Asks which columns the table has now.
-        shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place
-            shows that.
-        altered: Whether its table was changed since the bookmark, so that rows have the current
-            columns.
+        shown: The transactions whose rows it has had; None: its bookmark's place shows that.
+        altered: Whether rows have the current columns, as the table was changed meanwhile.
     """
 
     plan: StreamPlan
@@ -95,10 +93,9 @@ class BinlogStream(PendingLines):
     def add(
         self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits
     ) -> None:
-        """Add the lines of row events of one kind; `commits` are those of the events.
+        """Add the lines of row events of one kind, with these commits.
 
-        Raises:
-            StateError: the rows are not as the table was described.
+        StateError: the rows are not as the table was described.
         """
         columns = self._columns(table)
         try:

@@ -41,8 +41,7 @@ class BinlogLogin:
 
     Attributes:
         tls: The mode of TLS: `disable`, `prefer`, `trust`, `verify-ca` or `verify-full`.
-        authority: The file with the certificate of its authority, or the server's own; None: the
-            machine's authorities.
+        authority: The file with its authority's certificate, or its own; None: the machine's.
     """
 
     host: str
@@ -162,8 +161,7 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
 _BY_POSITION, _BY_GTID = 0x12, 0x1E
-# The server sends what the log holds now, then an end; it does not count a client without a number
-# as a replica.
+# The server sends what it has logged, then an end; it counts no replica without a number.
 _TO_THE_END, _NO_REPLICA = 1, 0
 _MORE = 0xFFFFFF
 _EVENT, _ERROR = 0x00, 0xFF
@@ -226,11 +224,9 @@ def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> A
 
 
 def _batches(file: Any, checksum: int) -> Iterator[Events]:
-    """The events of packets, without the packets' headers, until the server says that there are no
-    more.
+    """The events of packets, without their headers, until the server says that it was all.
 
-    `checksum` is the number of bytes of a checksum after each event, until the log itself states
-    it.
+    `checksum` is the bytes of a checksum after each event, until the log itself states that.
     """
     data, begins, ends = bytearray(), [], []
     at = 0
@@ -272,10 +268,7 @@ def _batches(file: Any, checksum: int) -> Iterator[Events]:
 
 
 def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
-    """Join the packets of one event in place.
-
-    Returns its size and where the last packet ends; None: there is more to come.
-    """
+    """Join an event's packets in place; its size, the last packet's end; None: more is to come."""
     size, position = 0, at
     parts = []
     while True:

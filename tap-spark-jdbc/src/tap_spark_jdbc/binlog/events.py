@@ -63,8 +63,7 @@ class Events:
         begins: The offset of each event.
         ends: Where each ends.
         kinds: The type code of each.
-        tails: Where each ends in its file; events of a compressed transaction end where the
-            transaction does.
+        tails: Where each ends in its file; in a compressed transaction, where that does.
     """
 
     data: bytes
@@ -119,10 +118,7 @@ class RowEvents:
 
 
 def row_events(batch: Events, events: Numbers, kind: int) -> RowEvents:
-    """The offsets of the rows of events of one kind and table.
-
-    SourceError: they can't be decoded.
-    """
+    """The offsets of the rows of events of one kind and table, or a SourceError."""
     begins = batch.begins[events] + HEADER_BYTES + 8
     if kind in _SECOND_VERSION:
         begins = begins + little(batch.content, begins, 2)
@@ -235,8 +231,7 @@ class Statement:
 
     Attributes:
         verb: Its first word: `ALTER`, `INSERT`.
-        tables: The tables that it names, each with its database; of one that drops a database:
-            (database, "").
+        tables: The tables that it names, with their database; (database, "") of a whole one.
     """
 
     verb: str

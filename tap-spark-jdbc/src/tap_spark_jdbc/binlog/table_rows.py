@@ -20,6 +20,7 @@ import pyarrow as pa
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.binlog.events import lenenc, little
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.wal.change_lines import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,16 +232,7 @@ class Values:
 
     def binary(self) -> pa.Array:
         """The bytes of each value."""
-        offsets = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(self.sizes, out=offsets[1:])
-        if offsets[-1] >= 2**31:
-            raise SourceError(
-                TapCode.LOG_VALUE,
-                "one batch of changes holds more than 2 GB in one column; leave the column out",
-            )
-        positions = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
-        buffers = [self.validity, offsets.astype(np.int32), self.content[positions]]
-        return pa.Array.from_buffers(pa.binary(), len(self), list(map(pa.py_buffer, buffers)))
+        return gathered(pa.binary(), self.content, ~self.nulls, self.begins, self.sizes)
 
     @property
     def validity(self) -> Bytes:

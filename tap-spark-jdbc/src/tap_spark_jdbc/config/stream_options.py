@@ -36,10 +36,7 @@ _METHOD_WORDS = {"append": "append-only", "upsert": "upsert"}
 
 @dataclass(frozen=True)
 class IncrementalSpec:
-    """One parsed spec, with names and start value as written.
-
-    With `:e` it is not `included`: the table is exported whole.
-    """
+    """One parsed spec, in the user's words; not `included` (`:e`): exported whole."""
 
     schema: str | None
     table: str
@@ -118,8 +115,7 @@ class _Parser:
         if quoted := _QUOTED.match(self.text, begin):
             self.position, raw = quoted.end(), quoted[1].replace('""', '"')
         else:
-            # A start value may contain colons and exclamation marks: it ends where the rest is a
-            # load method.
+            # A start value may hold colons and exclamation marks: it ends before a load method.
             end = re.search(r"(?i)!\s*(append|upsert)\s*$|!\s*[a-z-]*\s*$|$", self.text[begin:])
             self.position = begin + (end.start() if end else 0)
             raw = self.text[begin : self.position].strip()
@@ -163,8 +159,7 @@ class _Parser:
         )
 
 
-# SQL's tokens, as far as they are needed to find words and the end of a statement. Transact-SQL has
-# names in brackets.
+# SQL's tokens, as far as words and a statement's end depend on them; brackets quote in T-SQL.
 _TOKENS = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"
     r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]'\"]*\]|(?P<tag>\$\w*\$).*?(?P=tag)"

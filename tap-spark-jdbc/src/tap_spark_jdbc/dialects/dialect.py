@@ -51,8 +51,7 @@ class CatalogQueries:
             table has no other row.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
-        as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON
-            arrays of arrays.
+        as_json: SQL over `{columns}` and `{query}` for all rows as a few JSON arrays of arrays.
         views: `table_schema, table_name` of all views, for a database in which a single broken view
             makes the other queries fail; None: it does not.
         defaults: `table_schema, table_name, column_name, position, filled`: the SQL of each
@@ -75,10 +74,8 @@ class Checksums:
     Attributes:
         text: Template over `{s}`, a text, for its length in characters, a colon, and itself.
         sha256: Template over `{t}`, a text, for the SHA-256 of its UTF-8 in hexadecimal.
-        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their
-            number.
-        once: The end of a subselect that keeps its columns from being computed again wherever they
-            are used.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits (at most 60).
+        once: The end of a subselect that keeps its columns from being computed twice.
     """
 
     text: str
@@ -92,13 +89,10 @@ class Marks:
     """SQL for the marks of rows: see `plan.stream_sql`.
 
     Attributes:
-        text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no
-            other value has.
-        joined: Template over `{texts}`, those of a row's columns with `between` between them, for
-            the row's.
+        text: Template over `{c}`, a column, and `{s}`, SQL of its text, for a unique text.
+        joined: Template over `{texts}` of a row's columns, with `between` them, for the row's.
         between: See `joined`.
-        mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has
-            none.
+        mark: Template over `{t}`, a row's text, for its mark, or for the text; may be NULL.
         hashed: Whether that is the mark; otherwise the database can't hash.
         at_boundary: Template over `{e}`, the number of a row's boundary, and `{m}`, its `mark`, for
             both: a whole number with the mark above the boundary's bits, or the boundary's digit
@@ -106,8 +100,7 @@ class Marks:
         read_as: Spark type of that.
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
             for all texts as a JSON array.
-        begin: Begins a session that asks about many tables in one statement, and so must not wait
-            long or for locks.
+        begin: Begins a session that asks about many tables, and must not wait for locks.
     """
 
     text: str
@@ -126,8 +119,7 @@ class Alive:
     """How a server is asked whether it is still there (`open_connections`).
 
     Attributes:
-        properties: The connection properties that limit to 20 s how long a connection waits for the
-            server.
+        properties: Those that limit to 20 s how long a connection waits for the server.
         session: The driver's method for a connection's number at the server.
         idle: SQL over `{session}` with a row if that session of ours waits for a statement.
     """
@@ -145,8 +137,7 @@ class Dialect:
         name: For users and for `python -m tap_spark_jdbc.source.drivers NAME`.
         url_prefixes: Prefixes of its JDBC URLs.
         driver: The driver's class.
-        driver_package: Maven coordinates of its jar; None if Spark ships it or only the user knows
-            it.
+        driver_package: Maven coordinates of its jar; None: Spark ships it, or it is the user's.
         type_rules: The first whose pattern matches the native type applies.
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that
             without its zone (UTC), `{n}` its bare text; a template with `{u}`, a string literal for
@@ -168,15 +159,11 @@ class Dialect:
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
-        system_schemas_query: SQL for the names of further schemas that discovery by the driver
-            leaves out.
-        system_properties: System properties of the JVM, set before the first connection unless
-            already set.
-        described_at_most: The rows after which the driver truncates a list of tables or columns;
-            None: it does not.
+        system_schemas_query: SQL for further schemas that discovery by the driver leaves out.
+        system_properties: Of the JVM, set before the first connection if they are not set.
+        described_at_most: The driver truncates lists of tables and columns to these rows.
         table_types: The types passed to `DatabaseMetaData.getTables`.
-        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is
-            used.
+        catalog: Queries of the database's own; None: the driver's `DatabaseMetaData` is used.
         quote_mark: Encloses identifiers, doubled inside.
         properties: Connection properties; parameters in the URL override them.
         session_statements: Run once on each new connection.
@@ -188,49 +175,39 @@ class Dialect:
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
-        url_form: The prefix and the parameter that the URL must have, for both Spark and the
-            driver; the latter may be empty.
+        url_form: Prefix, and parameter if any, of a URL that Spark and the driver understand.
         parameters: The driver's spelling of URL parameters that users of another driver write.
-        by_other_drivers: The dialect as another driver needs it, by the group and name of the
-            driver's package.
+        by_other_drivers: The dialect for other drivers, by group and name of their packages.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and
             `{scale}`, by which the driver describes a query's column, for its type as in `catalog`;
             None: the driver's name is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
-        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
-            can.
+        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
             seconds, NULL if there is none, and for the clock in seconds since 1970; None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
-        shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
-            transaction.
+        shares_snapshots: Connections share a snapshot, and rows have their writer's number.
         width: SQL template for the size in bytes: over `{c}` for a text or bytes, over `{s}` for
             what is read of the column; None: none is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
             aborted; None: the driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
-        key_ranges: A range of a primary key costs less than a scan of the table; otherwise tables
-            are not cut along it.
+        key_ranges: A range of a primary key costs less than a scan, so it cuts tables.
         secondary_ranges: A large range of a secondary key costs less than a scan of the table;
             otherwise a first load is cut along the primary key.
-        text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves
-            two copies of it.
-        fetch_size: Rows a round trip for a driver that streams rows, where more of them would only
-            take memory.
-        columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
-            there is none.
+        text_as_bytes: The driver's `getBytes` returns a text's UTF-8, which saves two copies.
+        fetch_size: Rows a round trip for a driver that streams, where more only take memory.
+        columnar_driver: Module of the ADBC driver, or ConnectorX's; None: there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
             `{milliseconds}`; if it contains `{session}`, it replaces the last of
             `session_statements`, which is put there; None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; otherwise
             Python does that, value by value.
         checksums: How rows are summed up; None: unknown.
-        marks: How rows are marked; None: unknown, or the database shares snapshots, in which rows
-            have their writer.
+        marks: How rows are marked; None: unknown, or not needed, as rows have their writer.
         together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
             one text: a line a row, with a space between both.
-        alive: How the server is asked whether it is still there; None: it is no server, or its
-            driver sets no limit.
+        alive: How to ask whether the server is there; None: no server, or no limit to wait.
     """
 
     name: str
@@ -318,12 +295,9 @@ class Dialect:
         return f"{prefix}{address.removeprefix(known)}{'?' if words else ''}{'&'.join(words)}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The driver's URL for connections whose round trips bring at most `fetch_bytes`.
+        """The URL for round trips of at most `fetch_bytes`, or the user's own bound.
 
-        The user's own bound is kept.
-
-        A property would be lost over Spark Connect, whose server writes the names of properties in
-        lower case.
+        Spark Connect's server would lose a property, as it writes their names in lower case.
         """
         if self.fetch_bound is None or self.fetch_bound in url:
             return url
@@ -340,10 +314,7 @@ class Dialect:
         return mark + name.replace(mark, mark + mark) + mark
 
     def table(self, table: Table) -> str:
-        """The table's full name, quoted.
-
-        For a query, its SQL in parentheses that no comment swallows.
-        """
+        """The table's full name, quoted, or a query in parentheses that no comment swallows."""
         if table.query is not None:
             return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
@@ -399,10 +370,7 @@ class Dialect:
         return column.reading.key_operand.replace("{c}", self.quote(column.name))
 
     def select(self, column: Column) -> str:
-        """SQL that reads a column exactly.
-
-        A value that its type can't hold makes the database raise a clear error.
-        """
+        """SQL that reads a column exactly; an error names a value that its type can't hold."""
         return column.reading.select.replace("{c}", self.quote(column.name))
 
     def limited(self, limit: int, offset: int = 0, *, ordered: bool = True) -> str:
@@ -436,10 +404,9 @@ class Dialect:
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
-    """The text of a value that is compared as text, in the form of another value of its column.
+    """The text of a value that is compared as text, in the form of another of its column.
 
-    Without another value it has the shortest form, so that as a lower bound it is below every
-    longer spelling of the moment.
+    Without that it is the shortest, so that as a lower bound it is below every longer one.
     """
     text = value.text.removesuffix("Z")
     if value.key_type is not KeyType.DATETIME and value.key_type is not KeyType.TIMESTAMP:

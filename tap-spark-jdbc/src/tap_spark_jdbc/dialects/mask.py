@@ -38,10 +38,7 @@ class Mask:
 
     @classmethod
     def by(cls, kind: Kind, key: str | None) -> Mask:
-        """The mask of this kind.
-
-        Texts derived from its key for Spark are registered with `redact`.
-        """
+        """The mask of this kind; texts made of its key for Spark are kept out of logs."""
         if kind != "hash" or key is None:
             return cls(kind)
         mask = cls(kind, key.encode())

@@ -54,8 +54,7 @@ def _bits(count: int, integer: str, sent: str) -> str:
 
 
 _TEXT = "CAST({c} AS text)"
-# By the type's own output, because a user's cast to text may return anything. A row of NULLs is not
-# NULL.
+# The type's own output: a user's cast to text may return anything. A row of NULLs is no NULL.
 _OUTPUT = "CASE WHEN {c} IS DISTINCT FROM NULL THEN pg_catalog.concat({c}) END"
 # Must not be a column's name, as a column of that name could not be read.
 _NUMBER = '"number of the element"'
@@ -80,8 +79,7 @@ _FLAT = (
     "1) = 1"
 )
 
-# Arrays of these are cast as a whole, which is quicker. A cast of `inet` and a few others prints
-# more than their output.
+# Arrays of these are cast as a whole, which is quicker; a few casts print more than the output.
 _CAST_TO_TEXT = (
     "text|character "
     'varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
@@ -120,8 +118,7 @@ _RULES = (
         "DECIMAL({p},{s})",
         _NUMERIC,
         "DECIMAL({p},{s})",
-        # The driver converts a numeric to text three times slower than the server. Arrow refuses
-        # NaN.
+        # The server converts a numeric to text three times faster. Arrow refuses NaN.
         columnar=_TEXT,
         checked=_TEXT,
         key_literal=_OF_NUMERIC,

@@ -22,10 +22,7 @@ _NUMBER_TEXT = f"CASE typeof({{c}}) WHEN 'integer' THEN CAST({{c}} AS TEXT) ELSE
 
 
 def _by_type(*cases: tuple[str, str]) -> str:
-    """SQL that reads a value by its own type.
-
-    NULL stays NULL, and types without a case are refused.
-    """
+    """SQL that reads a value by its own type; NULL stays NULL, other types are refused."""
     whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     return f"CASE WHEN {{c}} IS NULL THEN NULL {whens} ELSE {_REFUSE} END"
 
@@ -40,8 +37,7 @@ def _is(*types: str) -> str:
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
-# A real is the shortest decimal that parses to the same number: usually with 15 digits, else with
-# all its digits.
+# A real is the shortest decimal that parses to it, usually with 15 digits, else with all.
 _DECIMAL = _by_type(
     (_is("integer", "text"), "CAST({c} AS TEXT)"),
     (
@@ -64,10 +60,7 @@ _UTF_16 = "(SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
 
 
 def _text_bytes(text: str) -> str:
-    """SQL for the bytes of a text.
-
-    They are in UTF-8, or in UTF-16 after a mark with which no UTF-8 begins.
-    """
+    """SQL for the bytes of a text: UTF-8, or UTF-16 after a mark with which no UTF-8 begins."""
     marked = f"WHEN {_UTF_16} THEN CAST(char(65279) || {text} AS BLOB)"
     # Bytes that only look like the mark are not a text.
     refused = f"WHEN substr(CAST({text} AS BLOB), 1, 2) IN (x'FFFE', x'FEFF') THEN x'FF'"
@@ -92,8 +85,7 @@ _DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
 _DIGITS = r"[1-9]|[12]\d|3[0-8]"
 _LENGTH = r"\s?\(\s?(?P<p>\d+)\s?\)"
 
-# Any declared type is legal in SQLite, so names are matched by what they contain, like in its own
-# affinity rules.
+# Any declared type is legal in SQLite, so names match by what they contain, as for affinities.
 _RULES = (
     TypeRule("bool(ean)?", "BOOLEAN", _BOOLEAN, "BOOLEAN"),
     TypeRule(

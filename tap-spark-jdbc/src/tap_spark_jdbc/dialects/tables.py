@@ -37,21 +37,17 @@ class Reading:
         select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins
             an error text, `{no_text}` the same for bytes that are not a text.
         read_as: Spark type of the result of `select` (for `customSchema`).
-        becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of
-            `sql_type`, or its text.
+        becomes: Spark SQL over the column read (`{c}`), for a value of `sql_type` or its text.
         problem: Why the column can't be read; None if it can.
         typed: The column's values are all of one type; otherwise only the user knows their order.
-        ordered: The database can compare the column's values; otherwise it can't be a key of any
-            kind.
+        ordered: The database can compare the values; otherwise it can't be any key.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's
             template for the key type does not.
         key_operand: SQL template over `{c}` by which the column is compared with such a value.
-        columnar: SQL template by which the database's columnar driver reads the value itself, if it
-            differs from `select`.
+        columnar: SQL template for the columnar driver, if it differs from `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a
             checksum of its row; None: there is none.
-        as_key: SQL template over `{c}` for the text in a record's key, if equal values have several
-            texts.
+        as_key: SQL over `{c}` for a record key's text, if equal values have several texts.
         remark: What is logged about the column.
     """
 
@@ -84,10 +80,8 @@ class Column:
         native_type: The database's own name for its type, with parameters: `numeric(12,2)`.
         reading: How its values are read.
         as_text: How any value's text is read.
-        as_bytes: How the bytes of any value's text are read; None if the database can't return
-            them.
-        mask: The mask of its values; `reading` then reads the mask's input, unless the database
-            itself masks.
+        as_bytes: How the bytes of any value's text are read; None: they can't be.
+        mask: Its values' mask; `reading` reads the mask's input, unless the database masks.
     """
 
     name: str
@@ -147,10 +141,8 @@ class Table:
         parent_key: The primary key of a table that others inherit from. It does not hold for the
             rows of those tables, which are read with it, so `primary_key` is empty.
         filtered: Row-level security applies to the user, and may hide rows.
-        obstacles: What keeps the user from reading it, by column; an empty name stands for all
-            columns.
-        defaults: SQL that fills columns when a row is inserted or changed, by column, if that was
-            requested.
+        obstacles: What keeps the user from reading it, by column; "" stands for all.
+        defaults: SQL that fills columns on insert or change, by column, if it was requested.
     """
 
     schema: str | None
@@ -180,7 +172,7 @@ class Table:
     @property
     def qualified_name(self) -> str:
         """The name for messages: `schema.table`."""
-        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+        return qualified(self.schema, self.name)
 
     def obstacle(self, columns: Iterable[str]) -> str | None:
         """What keeps the user from reading these columns, and what to do; None: nothing known."""
@@ -202,6 +194,11 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
+def qualified(schema: str | None, name: str) -> str:
+    """A table's name for messages and patterns: `schema.table`."""
+    return name if schema is None else f"{schema}.{name}"
+
+
 @dataclass(frozen=True)
 class Key:
     """A column by which rows are ordered and bounded: a replication key, or the key that splits a
@@ -210,8 +207,7 @@ class Key:
     Attributes:
         key_type: How its values are read, compared and kept.
         aware: Its values are instants (the column has a time zone).
-        textual: The database compares its values as text, so bookmarks also keep the database's own
-            text.
+        textual: The database compares its values as text, so bookmarks keep its own text.
         indexed: It is the first column of some index, so a range or a hop along it is cheap.
     """
 
@@ -230,11 +226,7 @@ class Key:
         *,
         text_moments: bool = False,
     ) -> Key:
-        """The key for this column, of the user's type, or its natural one.
-
-        Raises:
-            ValueError: rows can't be ordered by it, or its values can't be of that key type.
-        """
+        """The key for this column, of the user's type or its own; ValueError: it can't be one."""
         natural = column.key_type
         if natural is not None:
             kind = _agreed(column, natural, key_type or natural)
@@ -254,10 +246,7 @@ class Key:
         return kind is self.key_type and not is_text
 
     def parse(self, raw: str | float) -> KeyValue:
-        """Parse a value printed by the database, held by a state or written by a user.
-
-        ValueError: it is not one.
-        """
+        """Parse a value of the database, a state or a user; ValueError: it is none."""
         return KeyValue.parse(raw, self.key_type, aware=self.aware)
 
 
@@ -267,8 +256,7 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
     if wanted is natural:
         return natural
     if natural in moments and wanted in moments:
-        # The column, not the user, decides whether there is a zone; "timestamp" of a naive column
-        # stays naive.
+        # The column decides whether there is a zone; "timestamp" of a naive one stays naive.
         return natural
     if natural is KeyType.DECIMAL and wanted is KeyType.INTEGER and not column.sql_type.scale:
         return wanted

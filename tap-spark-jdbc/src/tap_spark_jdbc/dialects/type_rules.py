@@ -121,8 +121,7 @@ class TypeRule:
     Attributes:
         pattern: Regular expression over the whole native type, in lower case.
         sql_type: ANSI name template: `DECIMAL({p},{s})`.
-        cast_text: `select` returns text, or an array of texts, and Spark casts it to `sql_type`
-            with checks.
+        cast_text: `select` returns text, or texts, which Spark casts to `sql_type` with checks.
         text: SQL template over `{c}` for a value's text; None: the dialect's.
 
     All others are those of `Reading`.
@@ -145,8 +144,7 @@ class TypeRule:
     remark: str | None = None
 
 
-# Rules for the standard's type names, which most databases use; their own rules may come before
-# these.
+# For the standard's type names, which most databases use; their own rules may come first.
 STANDARD_RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),

@@ -48,14 +48,12 @@ class Extraction:
         progress: What a run that died has already sent.
         begins_below: Whether it begins below its bookmark.
         runs: See `Bookmark.runs`, for its bookmarks.
-        snapshot: The transactions this run can see, for its bookmarks; None if no open transaction
-            can write below.
+        snapshot: The transactions this run sees, for its bookmarks; None: none may write below.
         moved: Whether the bookmark's snapshot is of another server.
         renews: Whether the bookmark's snapshot is replaced, even if nothing is new.
         moment: The moment that the rows of a whole table show, once the rows that were added since
             a dead run read it are sent too.
-        dropped: Why what a dead run has sent of the stream can't be used; None: it is used, or
-            there is nothing.
+        dropped: Why what a dead run has sent can't be used; None: it is used, if there is any.
     """
 
     plan: StreamPlan
@@ -85,15 +83,11 @@ class Extraction:
         may_end_early: bool = False,
         oldest: Callable[[], Oldest | None] = lambda: None,
     ) -> Extraction:
-        """Fix the bounds of a run that begins in a bookmark's window, or where a dead run's
-        progress ends.
+        """Fix the bounds of a run that begins in a bookmark's window, or where a dead run ended.
 
-        If the run `may_end_early`, before the upper bound, what it sends by a replication key is
-        not a full table. `oldest` looks for the oldest open transaction, once the upper bound is
-        fixed.
-
-        Raises:
-            SourceError: the database refused, or there are NULL keys and the settings forbid them.
+        If it `may_end_early`, what it sends by a replication key is not a full table. `oldest`
+        looks for the oldest open transaction, once the upper bound is fixed. SourceError: the
+        database refused, or a key is NULL and may not be.
         """
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         kept = None if plan.end_value is not None else bookmark
@@ -136,10 +130,7 @@ class Extraction:
         return _is_delta(self.plan, self.bookmark)
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
-        """The slices in the order they are sent.
-
-        `rows` is called for the size of each before it is cut.
-        """
+        """The slices in the order they are sent; `rows` gives the size of the next one."""
         if self.sql.late is not None:
             yield Slice(late=True)
         if self.progress.complete:
@@ -174,8 +165,7 @@ class Extraction:
 
     @property
     def _is_cut_by_primary_key(self) -> bool:
-        """Whether a first load is cut along the primary key although the replication key has an
-        index.
+        """Whether a first load is cut along the primary key, whatever index the other key has.
 
         Not if the run may end early, because it then needs a bookmark after each slice.
         """
@@ -278,8 +268,7 @@ def since_of(bounds: ColumnBounds, bookmark: Bookmark) -> Point | None:
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     """The column that cuts a full table: the user's, else the primary key's first, if it can."""
-    # Along another column, rows with the same record key would not come in the replication key's
-    # order.
+    # Along another column, a record key's rows would not come in the replication key's order.
     if plan.sends_in_order:
         return None
     key = plan.partition_column
@@ -291,8 +280,7 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     # State would hold its values.
     if key.column.name in plan.masked_names:
         return None
-    # Identical records at the bookmark are counted slice by slice, so they must all be in one
-    # slice.
+    # Identical records at the bookmark are counted by slice, so all must be in one.
     apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
     return None if apart else key
 

@@ -36,8 +36,7 @@ WindowSums = tuple[Sums, Sums]
 bound.
 """
 _BYTES = HASH_CHARACTERS // 2
-# Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
-# empty text.
+# Two sums of 64 bits, whatever the rows' order; a row's text tells NULL from an empty text.
 _SUMS = """
 SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*),
   CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),
@@ -71,8 +70,7 @@ class Found:
     both boundaries.
 
     Attributes:
-        marks: The marks of the rows at both boundaries, 0 for a row that has none
-            (`plan.stream_sql`).
+        marks: The marks of the rows at both boundaries; 0: none (`plan.stream_sql`).
     """
 
     rows: int
@@ -160,10 +158,7 @@ def fingerprint(record: bytes) -> bytes:
 
 
 def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int]]) -> set[int]:
-    """The buckets in which a row has changed.
-
-    `present` is the current (rows, sum of fingerprints) of each.
-    """
+    """The buckets with a changed row; `present` is (rows, sum of fingerprints) of each."""
     return {
         number
         for number in range(BUCKETS)
@@ -187,11 +182,7 @@ def without_unchanged(extraction: Extraction) -> Extraction:
 def sealed(
     bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots
 ) -> Bookmark | None:
-    """The bookmark that a stream ends with, with the checksum of the rows at it, if the snapshot is
-    still held.
-
-    None, for a bookmark that stays as it was, stays None.
-    """
+    """A stream's last bookmark, with the checksum of its rows if the snapshot is still held."""
     upper = extraction.sql.upper
     if bookmark is None or bookmark.boundary is None or upper is None or not _is_quick(extraction):
         return bookmark

@@ -207,8 +207,7 @@ class LateSearches:
 def _width(plan: StreamPlan, kind: KeyType, step: int, cached: int) -> tuple[float, str]:
     """How far a window reaches below the bookmark, and the same for users.
 
-    Each session holds a block of a sequence's CACHE, and the server has up to `max_connections`
-    sessions.
+    Each of up to `max_connections` sessions holds a block of a sequence's CACHE.
     """
     if kind.is_moment:
         seconds = DAY if plan.late_window is None else plan.late_window
@@ -252,10 +251,7 @@ def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
 def with_late_rows_of_the_last_run(
     extraction: Extraction, last: TransactionSnapshot | None, xmax: int
 ) -> Extraction:
-    """Add late rows if transactions were open during the last run.
-
-    What others have written since must be found by comparison.
-    """
+    """Add late rows of transactions open during the last run; others need a comparison."""
     if last is None or last.quiet:
         return extraction
     late = LateRows(last, xmax, sent_before(extraction))
@@ -271,8 +267,7 @@ def last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
 
 
 def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Slice[Point], ...]:
-    """The ranges in which everything the last run could see was sent: below the bookmark, and up to
-    where it died.
+    """The ranges in which the last run sent all it could see: below its bookmark, or its end.
 
     With the lower end of a `window`, what is below it is left out.
     """

@@ -49,14 +49,12 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
 
 def database_clock(connection: JdbcConnection, dialect: Dialect, table: Table) -> KeyValue:
     """The moment by the database's clock, in UTC; ValueError: it can't be used."""
-    # One row in every database's SQL, even if SELECT needs a FROM; no row of the table is read for
-    # it.
+    # One row in every database's SQL, which may need a FROM; the table is not read for it.
     one = f"SELECT COUNT(*) AS n FROM {dialect.table(table)} WHERE 1=0"
     ((now,),) = connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
     kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
     try:
-        # The clock of an unknown database may be in any zone: without a zone, a row's age is
-        # unknown.
+        # An unknown database's clock may be in any zone: a row's age would be unknown.
         if dialect.now_has_zone and not has_zone(str(now)):
             raise ValueError("it names no time zone")
         moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
@@ -119,8 +117,7 @@ def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Poi
         return
     at, greatest = bounds.point_of_bookmark(bookmark), bounds.greatest(Range())
     stream = bounds.sql.plan.stream
-    # In an empty source nothing is hidden yet. `settle_seconds` may have left out rows at the
-    # bookmark or above.
+    # An empty source hides nothing. `settle_seconds` may have left out rows at the bookmark.
     if greatest is None or bounds.greatest(Range(at)) is not None:
         return
     logger.warning(
@@ -224,11 +221,7 @@ def runs_until(
 
 
 def _key_before(oldest: Oldest, upper: KeyValue, last: Bookmark | None) -> KeyValue:
-    """The greatest key of the last run that began before the oldest transaction, or otherwise of
-    the earliest known run.
-
-    Without any such run, the key of the transaction is unknown.
-    """
+    """The greatest key of the last run before the oldest transaction, or of the earliest run."""
     began = oldest.now - (oldest.age or 0)
     runs = () if last is None else last.runs
     before = [key for at, key in runs if at < began]

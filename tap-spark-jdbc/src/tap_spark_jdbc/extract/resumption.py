@@ -68,14 +68,9 @@ def fingerprint(
 def continued(
     checkpoint: Checkpoint | None, plans: Sequence[StreamPlan], wanted: str, dialect: Dialect
 ) -> dict[str, StreamProgress] | None:
-    """The progress of each stream that the dead run began.
+    """The progress of each stream that the dead run began; None: this run starts over, as logged.
 
-    None: this run starts over, and the log says why.
-
-    A checkpoint whose fingerprint is not `wanted` is not continued either.
-
-    Raises:
-        StateError: a newer version of the tap wrote the checkpoint.
+    A checkpoint needs the fingerprint `wanted`; StateError: a newer version of the tap wrote it.
     """
     if checkpoint is None:
         return None
@@ -127,10 +122,7 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
 def _streams(
     checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect
 ) -> dict[str, StreamProgress]:
-    """Parse the whole checkpoint before the run commits to continuing.
-
-    ValueError or StateError: it is malformed.
-    """
+    """Parse the whole checkpoint before it is used; ValueError, StateError: it is malformed."""
     state = checked_state(checkpoint.state, "its state")
     entries = checkpoint.resume.get("streams")
     if not isinstance(entries, dict) or not all(
@@ -167,10 +159,7 @@ def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Convert what JSON has no form for.
-
-    Values inside are converted in turn; `asdict` would copy them all, which takes 10 ms a stream.
-    """
+    """What JSON can hold of a value; `asdict` would copy all inside, 10 ms a stream."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return str(value)
@@ -191,11 +180,9 @@ def moment_of(
 def table_continued(
     extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None
 ) -> Extraction:
-    """The extraction of a whole table, with what a dead run has sent of it if none of these rows
-    has changed.
+    """The extraction of a whole table, with what a dead run sent if none of that has changed.
 
-    If nothing can be proven, a table that was read completely stays as it was then, and any other
-    is read from its start.
+    If nothing can be proven, a table that was read completely stays, others are read again.
     """
     progress = extraction.progress
     if not progress.begun:

@@ -31,8 +31,7 @@ RESUME_FORMAT_VERSION = 1
 LOG_BASED = "LOG_BASED"
 # Singer's own key for the stream at which an unfinished run continues.
 CURRENTLY_SYNCING = "currently_syncing"
-# In a bookmark: the expression of its computed key; the column's name is the same for `a + b` and
-# `a - b`.
+# In a bookmark: the expression of a computed key, as `a + b` and `a - b` are one column's name.
 _EXPRESSION = "replication_key_expression"
 # Settings of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
@@ -47,15 +46,11 @@ class OpeningState:
         value: The Singer STATE value.
         start: `saved`, `first` (a location was named, nothing is there yet) or `full` (none was
             named, or `--full`); the run's own may become `resume`.
-        checkpoint: What a dead run that began from this state has finished, if it is to be
-            continued.
+        checkpoint: What a dead run has finished from this state, if it is to be continued.
         pipeline: The pipeline it belongs to; empty if unknown.
-        full: Whether the user wants the run's streams extracted again, whatever the value says
-            about them.
-        is_part: Whether the run has only a part of the streams, so that the bookmarks of the others
-            stay.
-        again: What the user wants of append-only tables whose streams are extracted again
-            (`messages.AGAIN`).
+        full: Whether the run's streams are extracted again, whatever the value says.
+        is_part: Whether the run has a part of the streams; the others' bookmarks stay.
+        again: What append-only tables get that are extracted again (`messages.AGAIN`).
     """
 
     value: dict[str, Any]
@@ -83,8 +78,7 @@ class OpeningState:
         Raises:
             StateError: the state is malformed; with `full` that is only logged, as the state is not
                 needed, unless it has bookmarks of other streams.
-            StorageError: the source can't be read, or a newer version of the programs wrote the
-                checkpoint.
+            StorageError: the source can't be read, or the checkpoint is of a newer version.
         """
         if source is None:
             return cls({}, "full", None, "", full, is_part, again)
@@ -222,11 +216,9 @@ class RunState:
         again: dict[str, Any] | None = None,
         stream_count: int | None = None,
     ) -> None:
-        """Write the first message: the state the run starts from, and what becomes of streams that
-        fail.
+        """Write the first message: the opening state, and what becomes of streams that fail.
 
-        `again` is what becomes of append-only tables (`messages.AGAIN`), `stream_count` how many
-        streams are sent.
+        `again` is what becomes of append-only tables (`messages.AGAIN`).
         """
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
@@ -306,10 +298,7 @@ def _expression(plan: StreamPlan) -> str | None:
 
 
 def read_target_config(path: Path) -> dict[str, Any]:
-    """The target's config, as written.
-
-    ConfigurationError: it can't be read, or names no bucket or no pipeline.
-    """
+    """The target's config, as written; ConfigurationError: no file, bucket or pipeline."""
     config = read_config(
         path, _STATE_FROM, way_out="name the target's config file (`spark-lake init` writes one)"
     )
@@ -322,10 +311,7 @@ def read_target_config(path: Path) -> dict[str, Any]:
 
 
 def settings_of_the_state(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The settings of a target's config that locate its state.
-
-    ConfigurationError: they are unclear.
-    """
+    """The settings of a target's config that locate its state, or a ConfigurationError."""
     named = f"{_STATE_FROM} {path}"
     given = {name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None}
     given = expand(

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# The first version that shows snapshots, and the transactions they include, by numbers that don't
-# wrap around.
+# The first version whose numbers of transactions in snapshots don't wrap around.
 _OLDEST = 13
 # With distinct names: Spark can't read two columns of the same name.
 _VERSION = (
@@ -43,16 +42,14 @@ _SYSTEM = (
     "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM "
     "pg_catalog.pg_control_system(){more}"
 )
-# A promoted server's own timeline is in its control file at once; that of the last checkpoint
-# follows a moment later.
+# A promoted server's timeline is in its control file at once, and in a checkpoint later.
 _TIMELINE = {
     "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
     "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
 }
 _NO_TIMELINE = {"{timeline}": "CAST(NULL AS text)", "{more}": ""}
 _SNAPSHOT = "SELECT CAST(pg_catalog.pg_current_snapshot() AS text)"
-# Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are
-# foreign tables.
+# Only rows of heaps have a writer: those of views and foreign tables (or partitions) don't.
 _HEAPS = """
 WITH RECURSIVE tree AS (
   SELECT c.oid, c.relkind, c.relam, FALSE AS joined
@@ -72,8 +69,7 @@ SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r'
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
-# A heap's rows are in pages, which this version and later ones can find by number; a parent's rows
-# are in other tables.
+# From this version on a heap's pages can be found by number; a parent's are in other tables.
 _PAGES = """
 SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
   CAST(pg_catalog.current_setting('block_size') AS int) AS text)
@@ -197,11 +193,7 @@ class SnapshotServer:
         return str(text)
 
     def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
-        """A table whose rows have a writer, with what was added to it that the last run could not
-        see.
-
-        None: its rows have no writer, as in views, queries and foreign tables.
-        """
+        """A table, with what was added to it since the last run; None: its rows have no writer."""
         query = self.heaps_query(table, late)
         if query is None:
             return None
@@ -213,10 +205,7 @@ class SnapshotServer:
     def heaps_query(
         self, table: Table, late: LateRows[K] | None = None, *, more: str = ""
     ) -> str | None:
-        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`).
-
-        None: its rows have no writer.
-        """
+        """SQL of `heaps` (`written`, `relation`, `added`, `more` of its `tree`), or None."""
         if table.is_query:
             return None
         dialect = self._database.source.dialect
@@ -296,16 +285,12 @@ def warn(why: str) -> None:
 
 
 class OpenTransactions:
-    """The open transactions at each look.
-
-    A transaction that has once outlasted `PATIENCE_SECONDS` is not awaited again.
-    """
+    """The open transactions; one that has outlasted `PATIENCE_SECONDS` is not awaited again."""
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.
 
-        `own_name` is a literal, the application name of taps' sessions; `long` has those that have
-        outlasted `PATIENCE_SECONDS`.
+        `own_name` is a literal, taps' application name; `long` has those that were outlasted.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)

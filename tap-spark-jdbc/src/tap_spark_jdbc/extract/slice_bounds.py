@@ -33,8 +33,7 @@ LOOKED_AT = 50
 # Assumed row width where rows may be long and nothing better is known.
 CAREFUL_BYTES = 32_000
 SLICE_BYTES = 32_000_000
-# The size of all files on the disk at a time, as long as that does not make slices smaller than the
-# first ones.
+# The size of all files on the disk at a time, if that leaves slices as large as the first.
 SPOOL_BYTES = 512_000_000
 # A slice is this fraction of what was rendered before it, so that the first ones are sent soon and
 # later ones cost fewer jobs.
@@ -238,8 +237,7 @@ class SliceSize:
             fetch_size: The setting, or the driver's best value.
             slice_bytes: Approximate size of a slice.
             in_memory: Whether slices pass through memory.
-            look: Gives the approximate bytes a row where rows may be wide; called once, before the
-                first slice is cut.
+            look: Gives the bytes a row, if rows may be wide; called once, before the first cut.
         """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory

@@ -27,10 +27,8 @@ class SplitPosition:
 
     Attributes:
         next: The first value of the split column whose rows are still to be sent.
-        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound,
-            inclusive.
-        upper: The upper bound of the run that died, with the rows at it that were sent so far;
-            None: there is no key.
+        until: Exclusive upper bound of their replication keys; None: the run's, inclusive.
+        upper: The dead run's upper bound, with the rows at it that were sent; None: no key.
     """
 
     next: Bookmark
@@ -62,8 +60,7 @@ class StreamProgress:
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, if the bookmark does not say so.
         split: The position among rows that the replication key can't distinguish.
-        moment: The moment that the rows sent so far show; None: unknown, or the stream has a
-            replication key.
+        moment: The moment that the sent rows show; None: unknown, or there is a replication key.
     """
 
     extent: Extent
@@ -99,10 +96,7 @@ class StreamProgress:
     def from_json(
         cls, entry: Mapping[str, Any], key: Key | None, split: Key | None
     ) -> StreamProgress:
-        """Parse the result of `to_json`, for a replication key and a split column.
-
-        ValueError: it is malformed.
-        """
+        """Parse `to_json`, for a replication key and a split column; ValueError: malformed."""
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")

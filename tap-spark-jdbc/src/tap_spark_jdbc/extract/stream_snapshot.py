@@ -105,9 +105,8 @@ class StreamSnapshots:
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Take the snapshot in which the stream is read, after ending that of the stream before.
 
-        Returns the extraction with the rows that were committed late since its bookmark, and, if
-        bookmarks are made of it (`follows`), with what these must hold of the transactions that are
-        still open.
+        Returns the extraction with its late rows, and, if bookmarks are made of it (`follows`),
+        with what these must hold of open transactions.
         """
         plan, dialect = extraction.plan, self._database.source.dialect
         whole = follows and plan.replication_key is None and not plan.is_log_based
@@ -195,8 +194,7 @@ class StreamSnapshots:
             self._cannot_share = True
             warn("no snapshot can be shared here (Spark Connect gives no connection of its own)")
             return None
-        # A problem of the stream itself is raised as such. Locks of other sessions are awaited
-        # before any snapshot is held.
+        # This raises the stream's own problems, and awaits locks before a snapshot is held.
         sql = extraction.sql
         self._database.connection.rows(f"SELECT 1 {sql.source} {sql.dialect.limited(0)}")
         try:
@@ -218,12 +216,9 @@ class StreamSnapshots:
         followed: frozenset[str] | None,
         heaps: Heaps,
     ) -> Extraction:
-        """Add the rows that the last run could not see, and this run's snapshot.
+        """Add the rows that the last run could not see, by one look at most, and the snapshot.
 
-        This costs at most one look at the table.
-
-        `text` is this run's snapshot. `followed` are the open transactions; None: bookmarks need
-        not hold them.
+        `text` is this run's snapshot; `followed` are open transactions for bookmarks, or None.
         """
         xmin, xmax = snapshot_numbers(text)
         quiet = not (followed or self.server.is_standby)

@@ -50,11 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 TOGETHER = 50
-# A larger table is scanned for late rows in its own turn, beside other streams, while its locks are
-# watched.
+# A larger table is scanned for late rows in its own turn, while its locks are watched.
 MOST_BYTES = 16_000_000
-# DDL of other sessions waits for a statement no longer than this. Compiling it (JIT) would take
-# longer than running it.
+# DDL of others waits no longer than this. To compile it (JIT) takes longer than to run it.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
     LOCK_TIMEOUT,
@@ -175,10 +173,7 @@ class UnchangedStreams:
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
     def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:
-        """The unchanged streams.
-
-        A stream whose part fails is not among them, but does not affect the others.
-        """
+        """The unchanged streams; one whose part fails is not among them, and harms no other."""
         asked = " UNION ALL ".join(
             f"SELECT '{index}' AS n, {part.found}" for index, part in enumerate(parts)
         )
@@ -220,8 +215,7 @@ class UnchangedStreams:
         """The conditions that no row lies above a bookmark or lacks a key."""
         dialect, source, key = bounds.sql.dialect, bounds.sql.source, bounds.key
         name = dialect.operand(key.column)
-        # In the order of its index, because a table without statistics would be scanned for rows
-        # that do not exist.
+        # In its index's order: without statistics, a table would be scanned for missing rows.
         own = dialect.column_of(bounds.sql.plan.table, key.column.name)
         order = f"ORDER BY {own} DESC {dialect.limited(1)}"
         terms = [

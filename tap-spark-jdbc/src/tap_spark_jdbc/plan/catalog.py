@@ -33,10 +33,7 @@ _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, Ke
 
 
 def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
-    """`{"streams": [...]}` with standard metadata, everything selected.
-
-    ConfigurationError: settings fit no table.
-    """
+    """The catalog, with everything selected; ConfigurationError: settings fit no table."""
     problems = list(unknown)
     specs = specs_by_table(tables, [], settings, problems)
     streams = []

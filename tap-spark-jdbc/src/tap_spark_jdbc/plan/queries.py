@@ -38,9 +38,8 @@ def described_queries(
 ) -> list[Table]:
     """Each query as a table without schema; none of them is run.
 
-    Raises:
-        ConfigurationError: a query's name is a table's stream, or its column names are not unique.
-        SourceError: the database refused one.
+    ConfigurationError: its name is a table's stream, or its columns are not unique; SourceError:
+    the database refused it.
     """
     taken = [query.name for query in queries if query.name in tables]
     if taken:
@@ -53,11 +52,7 @@ def described_queries(
 
 
 def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
-    """The columns of a query, each with its reading; any of them may be NULL.
-
-    Raises:
-        ConfigurationError: two have the same name.
-    """
+    """The columns of a query, any of which may be NULL; ConfigurationError: two have one name."""
     rows = connection.describe(f"SELECT * FROM (\n{sql}\n) q")
     names = [str(row["COLUMN_NAME"]) for row in rows]
     twins = sorted({repr(name) for name in names if names.count(name) > 1})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.core.config_file import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
+from tap_spark_jdbc.dialects.tables import qualified
 from tap_spark_jdbc.source.discovery_bounds import PERHAPS_HIDDEN, fits, is_pattern
 
 if TYPE_CHECKING:
@@ -29,11 +30,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 @dataclass(frozen=True)
 class CatalogOptions:
-    """A stream's options in a catalog: its method, replication key, record key and selected
-    columns.
-
-    None where the catalog sets nothing.
-    """
+    """A stream's options in a catalog; None where it sets nothing."""
 
     method: str | None = None
     key: str | None = None
@@ -64,10 +61,7 @@ def choose(
     spec: IncrementalSpec | None,
     settings: TapSettings,
 ) -> Choice:
-    """Merge all options of a table.
-
-    ValueError: a column does not exist, or the method is not possible.
-    """
+    """Merge all options of a table; ValueError: no such column, or an impossible method."""
     spec_key = None if spec is None else column_named(table, spec.column, "the spec's column").name
     key = _replication_key(
         table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included
@@ -174,10 +168,7 @@ def _check_log_based(table: Table, options: StreamOptions) -> None:
 
 
 def detects_deletes(stream: str, choice: Choice) -> bool:
-    """Whether the keys of all rows are sent, so that deleted rows are found.
-
-    ValueError: keys can't be used.
-    """
+    """Whether all keys are sent, to find deleted rows; ValueError: keys can't be used."""
     if not choice.options.detect_deletes:
         return False
     if not choice.key_properties:
@@ -203,12 +194,9 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
-    """Merge all options whose pattern fits the stream.
+    """Merge all options whose pattern fits the stream: its own name comes first, then later ones.
 
-    Its own name takes precedence, then later patterns.
-
-    What one of them leaves out of its columns stays out, until a later one includes it again by
-    `!`.
+    A column that one leaves out stays out, until a later one includes it again by `!`.
     """
     patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
     layers = [settings.stream_options[pattern] for pattern in patterns]
@@ -250,10 +238,9 @@ def is_named(table: Table, settings: TapSettings) -> bool:
 def unused_patterns(
     streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False
 ) -> list[str]:
-    """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
+    """Problems with `stream_options` of missing streams; unused patterns are only logged.
 
-    A catalog may have fewer streams than the options name; this is an error only if a column would
-    be shown.
+    A catalog may lack streams that the options name, unless a column would then be shown.
     """
     unknown = [
         each
@@ -290,17 +277,15 @@ def specs_by_table(
     *,
     hides_tables: bool = False,
 ) -> dict[Name, IncrementalSpec]:
-    """The spec of each table, the last one if there are several.
-
-    `problems` gets a line for each unclear spec.
+    """The spec of each table, the last one if there are several; unclear ones are `problems`.
 
     A spec may name a table that the catalog deselects; `hides_tables` is that of the dialect.
     """
     found: dict[Name, IncrementalSpec] = {}
     names: list[Name] = [*((table.schema, table.name) for table in tables), *deselected]
-    shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
+    shown = {name: qualified(*name) for name in names}
     for spec in settings.incremental_tables:
-        wanted = spec.table if spec.schema is None else f"{spec.schema}.{spec.table}"
+        wanted = qualified(spec.schema, spec.table)
         fitting = _fitting_tables(spec, names)
         if len(fitting) == 1:
             found[fitting[0]] = spec
@@ -343,10 +328,7 @@ def fitting_names(name: str, known: Sequence[str]) -> list[str]:
 
 
 def column_named(table: Table, name: str, what: str, advice: str = "") -> Column:
-    """The table's column that a user means.
-
-    ValueError: there is none, with the nearest names and `advice`.
-    """
+    """The column that a user means; ValueError: none, with the nearest names and `advice`."""
     known = [column.name for column in table.columns]
     column = table.column(fitting_name(name, known) or "")
     if column is None:

@@ -31,8 +31,7 @@ _METADATA_PREFIX = "_sdc_"
 def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
     """The masks of a table's columns by name; ValueError: a column can't be masked that way.
 
-    Missing columns are not an error: a pattern for many streams may mask a column that only some of
-    them have.
+    A missing column is no error: a pattern for many streams may mask what only some have.
     """
     names = [column.name for column in table.columns]
     # A mask may mean all columns that differ by case alone, because otherwise one would leak.
@@ -90,10 +89,7 @@ def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
 def selected_columns(
     table: Table, from_catalog: CatalogOptions, choice: Choice, mask_key: str | None
 ) -> tuple[Column, ...]:
-    """The selected columns and those of the keys, with overrides and masks.
-
-    ValueError: one can't be read.
-    """
+    """The selected columns and the keys', overridden and masked; ValueError: one is unreadable."""
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}
@@ -142,10 +138,7 @@ def is_wanted(name: str, options: StreamOptions) -> bool:
 def renamed_columns(
     table: Table, columns: Sequence[Column], options: StreamOptions
 ) -> dict[str, str]:
-    """The names under which columns are sent, if not their own.
-
-    ValueError: two would have one name.
-    """
+    """The names under which columns are sent, if not their own; ValueError: two have one."""
     known = [column.name for column in table.columns]
     wanted = {
         found: new
@@ -182,11 +175,9 @@ def renamed_columns(
 
 
 def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """Problems with names in `stream_options` that are not columns, so that a mask or an exclusion
-    would hide nothing.
+    """Problems with names in `stream_options` that are not columns, and so would hide nothing.
 
-    A pattern, or a name within a pattern for several streams, is only logged if none of them has
-    the column.
+    A pattern, or a name for several streams none of which has the column, is only logged.
     """
     problems = []
     for pattern, options in settings.stream_options.items():

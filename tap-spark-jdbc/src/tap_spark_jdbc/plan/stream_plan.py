@@ -70,8 +70,7 @@ class StreamPlan:
         partition_column: The column by which the user wants a full table to be cut.
         detect_deletes: The keys of all rows are sent too.
         late_rows: Where rows that were committed late are looked for.
-        late_window: How far below the bookmark they are looked for; None: the default for the type
-            of the key.
+        late_window: How far below the bookmark they are looked for; None: by the key's type.
         late_pages: Up to this many pages, `auto` means the whole table.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: How rows whose replication key is NULL are treated.
@@ -152,12 +151,9 @@ class StreamPlan:
     @property
     def sends_in_order(self) -> bool:
         """Whether rows come in the key's order, which alone shows the newest of a record key."""
-        own = self.table.primary_key
-        return (
-            self.source_order
-            and bool(self.key_properties)
-            and not (own and {*own} <= {*self.key_properties})
-        )
+        own, keys = {*self.table.primary_key}, {*self.key_properties}
+        names_one_row = bool(own) and own <= keys
+        return self.source_order and bool(keys) and not names_one_row
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -174,10 +170,7 @@ class StreamPlan:
         return self.replication_method == LOG_BASED
 
     def sent_schema(self, *, unchanged: bool = False) -> dict[str, Any]:
-        """JSON Schema of the records with the columns the log adds.
-
-        `unchanged`: also the list of unchanged columns.
-        """
+        """JSON Schema with the log's columns, also with the list of `unchanged` ones."""
         schema = self.schema
         if self.is_log_based:
             schema["properties"] |= {
@@ -208,11 +201,9 @@ def plan_streams(
     Args:
         tables: What discovery found.
         settings: The tap's settings.
-        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is
-            selected.
+        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything is selected.
         text_moments: `Dialect.text_moments`.
-        refused: Receives the problems of single streams, by name; None: these are raised like all
-            others.
+        refused: Receives the problems of single streams, by name; None: these are raised, too.
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
         only: Globs of the streams to plan; empty: all.

@@ -44,13 +44,9 @@ def marks_of(dialect: Dialect, plan: StreamPlan) -> Marks | None:
     a masked value, which no sum may show.
     """
     key, table = plan.replication_key, plan.table
-    if (
-        key is None
-        or plan.end_value is not None
-        or table.is_view
-        or table.query is not None
-        or plan.masked_names
-    ):
+    if key is None or plan.end_value is not None or plan.masked_names:
+        return None
+    if table.is_view or table.query is not None:
         return None
     is_small = table.row_estimate is not None and table.row_estimate <= SCANNED_ROWS
     return dialect.marks if key.indexed or is_small else None
@@ -153,8 +149,7 @@ class StreamSql:
         late: The rows that were committed late since the last run, if there may be any.
         bookmark_since: Where the bookmark's window begins; None: it is the bookmark's value alone.
         upper_since: Where the window of the upper bound begins, in the same way.
-        unseen: The condition that the last run could not see a row, if that shows which rows at the
-            bookmark are new.
+        unseen: The condition that the last run could not see a row at the bookmark, if it is exact.
     """
 
     dialect: Dialect
@@ -261,12 +256,8 @@ class StreamSql:
         cases = [f"WHEN {name} IS NULL THEN {int(RowBoundary.NULL)}"]
         at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
         at_upper = _window_condition(name, self.upper_since, self.upper)
-        if (
-            at_bookmark
-            and at_upper
-            and self.upper_since is not None
-            and self.upper != self.bookmark
-        ):
+        may_overlap = self.upper_since is not None and self.upper != self.bookmark
+        if at_bookmark and at_upper and may_overlap:
             cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(RowBoundary.BOTH)}")
         for condition, boundary in (
             (at_bookmark, RowBoundary.BOOKMARK),

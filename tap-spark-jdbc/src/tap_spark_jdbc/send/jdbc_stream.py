@@ -74,10 +74,7 @@ class TapRun:
 
 
 class JdbcStream(HookedStream):
-    """One table.
-
-    Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used.
-    """
+    """One table; its state is kept by the run's `RunState`, not by the SDK."""
 
     def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
         super().__init__(tap, schema=plan.schema, name=plan.stream)
@@ -169,10 +166,7 @@ class JdbcStream(HookedStream):
         return [each.stream_alias for each in self.stream_maps]
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for stream maps and flattening.
-
-        Values that these do not change keep all digits.
-        """
+        """The records one by one, for maps and flattening; unchanged values keep all digits."""
         parse = state_from_json if _has_decimals(self.plan) else orjson.loads
         for file in self._sent_files():
             with file.path.open("rb") as lines:
@@ -235,10 +229,7 @@ class JdbcStream(HookedStream):
 
     @contextmanager
     def _announced(self, sent: Slice[Point], rows: int) -> Iterator[None]:
-        """Wrap the sending of a slice's records.
-
-        Late rows are announced by a SCHEMA of their own.
-        """
+        """Wrap the sending of a slice's records; late ones get a SCHEMA of their own."""
         # In a whole table, they are rows like the others.
         is_keyed = rows > 0 and self.plan.replication_key is not None
         late = (sent.late or self.reading.account.sends_late) and is_keyed
@@ -319,10 +310,7 @@ class JdbcStream(HookedStream):
         self._conclude()
 
     def _advance(self, sent: Slice[Point]) -> None:
-        """Advance the state past a slice if a later run could continue from there.
-
-        Not in a connection test.
-        """
+        """Advance the state past a slice from where a run could continue (not in a test)."""
         if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.account.after(sent)):
             self._run.state.advance(self.plan, *moved)
             if self.log_start is not None:
@@ -370,10 +358,7 @@ def _has_decimals(plan: StreamPlan) -> bool:
 
 
 def _for_maps(record: dict[str, Any]) -> dict[str, Any]:
-    """A parsed record, prepared for maps.
-
-    Flattening prints arrays, and only prints decimals exactly.
-    """
+    """A parsed record for maps: decimals in arrays, which flattening prints, stay exact."""
     lists = {name: _as_written(value) for name, value in record.items() if isinstance(value, list)}
     return record | lists
 

@@ -40,8 +40,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 # The streams begun beyond the one being sent. Each has a connection for its bounds, and on
 # PostgreSQL another for its snapshot.
 MOST_PREFETCHED = 3
-# The slices made of a stream that waits for its turn; the second slice shows whether it has more
-# than one.
+# The slices made of a stream that waits; the second shows whether it has more than one.
 SLICES_AHEAD = 2
 
 
@@ -56,10 +55,7 @@ class StreamPrefetch:
         *,
         alone: bool = False,
     ) -> None:
-        """Nothing is begun yet.
-
-        If the context's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
-        """
+        """Nothing is begun yet; with `n_jobs` 1, or `alone`, nothing is before its turn."""
         n_jobs = context.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
@@ -73,10 +69,7 @@ class StreamPrefetch:
 
     @contextmanager
     def turn(self) -> Iterator[StreamReading[Any]]:
-        """The next stream, which has its turn while the context lasts.
-
-        SourceError: it can't be begun.
-        """
+        """The next stream, whose turn the context is; SourceError: it can't be begun."""
         with self._lock:
             if not self._begun:
                 self._begin()
@@ -218,8 +211,7 @@ def begin_log(
         except OF_A_STREAM as error:
             if errors.skips_all or not known or known == chosen:
                 raise
-            # Perhaps one of the streams that join is at fault, such as a table that this user may
-            # not publish.
+            # Perhaps one of those that join is at fault, as a table this user may not publish.
             for each in (each for each in chosen if each not in known):
                 errors.skip(each.name, f"stream {each.name}: {one_line(error)}")
                 taken_back(each.name)()

@@ -54,13 +54,11 @@ logger = logging.getLogger("tap-spark-jdbc")
 FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
-# The least factor by which a file is smaller than the rows read, for rows whose width was not
-# measured.
+# By this factor at least, a file is smaller than rows read, if their width is not known.
 COMPRESSION = 3
 # Smaller slices would cost more than an idle core at the end does.
 FEWEST_ROWS = 250_000
-# For a table that is not cut by a key: 64 MB are not worth a second task, and 256 MB make a file of
-# about 60 MB.
+# Of a table that no key cuts: 64 MB are not worth a task, 256 MB make a file of about 60 MB.
 FEW_PAGES = 8_192
 MOST_PAGES = 32_768
 
@@ -78,10 +76,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         self._limit, self.keys = rows, None
 
     def sent(self) -> Iterator[SpoolFile]:
-        """The files in the order of their slices.
-
-        Each is deleted when the next one is requested.
-        """
+        """The files in the slices' order, each deleted when the next one is requested."""
         for file in one_by_one(self._begun.results()):
             if file.found is not None:
                 self.account.record(file.found)
@@ -109,8 +104,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             return self._fetching(
                 lambda rows: spool.file(each, lambda opened: self._lines(each, look, opened, rows))
             )
-        # What was sent can't be fetched again, so few rows are fetched at a time, whatever their
-        # width.
+        # What was sent can't be fetched again, so few rows are fetched at a time.
         most = SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE
         rows = self._settings.fetch_size or min(self.size.fetch_size(), most)
 
@@ -177,10 +171,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
 
 
 class KeyReading(LineReading):
-    """The keys of one stream, read over the stream's context, in its snapshot.
-
-    The plan is `keys_plan`'s.
-    """
+    """The keys of one stream (`keys_plan`), read over its context, in its snapshot."""
 
     must_be_columnar = False
 
@@ -280,10 +271,7 @@ class BatchReading(StreamReading[SliceBatch]):
         )
 
     def sent(self) -> Iterator[SliceBatch]:
-        """The slices' batches in order.
-
-        Name a batch's file in a message before requesting the next one.
-        """
+        """The slices' batches in order; name a file in a message before the next request."""
         for batch in self._begun.results():
             self.account.record(batch.found)
             yield batch
@@ -327,8 +315,7 @@ class BatchReading(StreamReading[SliceBatch]):
     def _slices(self) -> Iterator[Slice[Point]]:
         if self.plan.replication_key is None and self.extraction.sql.split is None:
             snapshots = self.context.snapshots
-            # A row written meanwhile moves to another page, so all pages are read in one snapshot,
-            # or in one slice.
+            # A row written meanwhile moves to another page: one snapshot, or one slice.
             pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
             if pages > FEW_PAGES and not self.extraction.progress.complete:
                 yield from page_slices(pages, MOST_PAGES, self.context.database.n_jobs)

@@ -57,11 +57,9 @@ class StreamReading(ABC, Generic[R]):
         budget: The run's limits.
         stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
-        moment: The server's text of the snapshot that shows what is read, for a stream that
-            continues in the database's log.
+        moment: The text of the snapshot that is read, if the log continues the stream.
         as_json: Whether its rows become JSON.
-        must_be_columnar: Whether to raise an error if the columnar driver was requested but can't
-            read the stream.
+        must_be_columnar: Whether a wanted columnar driver that can't read it is an error.
     """
 
     must_be_columnar = True
@@ -84,9 +82,7 @@ class StreamReading(ABC, Generic[R]):
     def begin(self) -> None:
         """Fix the bounds and take the snapshot.
 
-        Raises:
-            SourceError: the database refused, or there are NULL keys and the settings forbid them.
-            StateError: the stream's bookmark can't be used.
+        SourceError: the database refused, or a key is NULL; StateError: an unusable bookmark.
         """
         plan, state = self.plan, self._state
         database, snapshots = self.context.database, self.context.snapshots
@@ -156,10 +152,9 @@ class StreamReading(ABC, Generic[R]):
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
-        """The stream as the database's columnar driver reads it; None: its rows are read over JDBC.
+        """The stream for the columnar driver; None: its rows are read over JDBC.
 
-        Raises:
-            ConfigurationError: the user chose this reader, and it can't read the stream.
+        ConfigurationError: the user chose this reader, and it can't read the stream.
         """
         database, only = self.context.database, self._settings.reader == "arrow"
         driver = database.source.dialect.columnar_driver
@@ -226,8 +221,7 @@ class StreamReading(ABC, Generic[R]):
                 break
             self.budget.cut(each.most or 0)
             yield (last := each)
-        # Without a snapshot, keys are read last, because a row may be added between them and the
-        # records.
+        # Without a snapshot keys are read last, as a row may be added after the records.
         if self.keys is not None and self.context.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True

@@ -60,8 +60,7 @@ _HINTS = {
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
-# If the user is logged in, MySQL and MariaDB mean a view's definer, in the same words as for a
-# login.
+# After the login, MySQL and MariaDB say this of a view's definer, in the same words.
 _NO_LOGIN = "28000"
 _DEFINER = (
     "check user and password; if it is a view, its definer may be gone or lack rights: see "
@@ -86,8 +85,7 @@ _HINTS_BY_WORDS = {
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }
-# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
-# of a row.
+# SQLSTATEs of connections, logins, names, rights, locks, limits: no message quotes a value.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
 # Refusals for the lack of a grant, in the words of servers whose SQLSTATE does not show it.
 _DENIED = re.compile(
@@ -100,12 +98,9 @@ _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
 def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-    """Do the work, and retry it a few times if a connection breaks.
+    """Do the work, and retry it a few times if a connection breaks (ConnectionLostError).
 
     A failed attempt must leave nothing behind.
-
-    Raises:
-        ConnectionLostError: the last attempt lost its connection, too.
     """
     for attempt, pause in enumerate(PAUSES, start=1):
         try:

@@ -96,10 +96,7 @@ class Database:
 
     @cached_property
     def source(self) -> JdbcSource:
-        """Dialect, driver and address.
-
-        If there is a tunnel, it is opened, and the address leads through it.
-        """
+        """Dialect, driver and address; through the tunnel, which is opened, if there is one."""
         source = JdbcSource.of(self.settings)
         return source if self._tunnel is None else source.through(self._tunnel.local)
 
@@ -109,13 +106,9 @@ class Database:
         return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
-        """Start the JVM in the background.
-
-        Raises ConfigurationError if there is no Java, or no driver.
-        """
+        """Start the JVM in the background; ConfigurationError: no Java, or no driver."""
         if not self.by_spark:
-            # Each thread has a thread of its own in the JVM, in which settings of expressions are
-            # kept.
+            # Each thread has its own in the JVM, which keeps settings of expressions.
             os.environ["PYSPARK_PIN_THREAD"] = "true"
         begin_jvm(self._options)
 
@@ -299,10 +292,7 @@ class Database:
         return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))
 
     def connect(self) -> None:
-        """Open the connections for reading a stream.
-
-        Raises SourceError if the server refuses, or can't be reached.
-        """
+        """Open the connections for reading a stream; SourceError: the server refuses."""
         _ = self.connection
         if self.source.dialect.shares_snapshots:
             _ = self.snapshot_connection
@@ -322,10 +312,7 @@ class Database:
             held.close()
 
     def close(self) -> None:
-        """Close all connections, including those of `beside`.
-
-        The session stays open for other uses.
-        """
+        """Close all connections, including those of `beside`; the session stays open."""
         for each in (self, *self._others):
             each.disconnect()
         self.columnar.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError, SourceError, one_line
 from tap_spark_jdbc.dialects import CatalogQueries, Dialect
-from tap_spark_jdbc.dialects.tables import Column, Table
+from tap_spark_jdbc.dialects.tables import Column, Table, qualified
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -125,8 +125,7 @@ def _rows(
 ) -> list[list[Row]]:
     """All rows of some queries with the given columns.
 
-    They are packed into a few values, because a round trip to the JVM for each row would take
-    minutes on a big catalog.
+    They come in a few values: a round trip for each row takes minutes on a big catalog.
     """
     questions = []
     for query, columns in queries.items():
@@ -219,11 +218,7 @@ def _like(pattern: str) -> str:
 
 
 def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """The tables and views within bounds.
-
-    Raises:
-        ConfigurationError: the database quotes names differently from its dialect.
-    """
+    """The tables and views within bounds; ConfigurationError: names are quoted otherwise."""
     mark = connection.identifier_quote()
     if mark != dialect.quote_mark:
         # The wrong mark turns a name into a string, and every value into its column's name.
@@ -276,12 +271,8 @@ def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
 
 
 def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
-    """Warn of tables without columns, which can't be read.
-
-    Raises:
-        SourceError: the user names one of them.
-    """
-    shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
+    """Warn of tables without columns; SourceError: the user names one of them."""
+    shown = {name: qualified(*name) for name in names}
     why = "the driver describes no column of {}; look at what the user may read there"
     if named := [shown[name] for name in names if bounds.is_named(*name)]:
         raise SourceError(TapCode.STATEMENT_REFUSED, why.format(", ".join(named)))
@@ -292,8 +283,7 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
 def _columns(
     connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
 ) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
-    """The columns of each schema's tables, and their defaults: all at once, or table by table if
-    only a few are needed.
+    """The tables' columns and defaults, at once, or table by table if they are few.
 
     `names` maps each table to whether it is a view.
     """

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from singer_spark.core.config_file import nearest
 from tap_spark_jdbc.config.settings import TapSettings
-from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.dialects.tables import Table, qualified
 
 Name = tuple[str | None, str]
 LEAVE_OUT, EVERYTHING = "!", "*"
@@ -41,9 +41,9 @@ class Bounds:
             return (schema, table) in self.only
         if schema is not None and not self._admit_schema(schema, system_schemas):
             return False
-        full = table if schema is None else f"{schema}.{table}"
-        self._note((full, table), self.tables)
-        return taken((full, table), self.tables)
+        names = (qualified(schema, table), table)
+        self._note(names, self.tables)
+        return taken(names, self.tables)
 
     def _admit_schema(self, schema: str, system_schemas: Iterable[str]) -> bool:
         self._note((schema, *system_schemas), self.schemas)
@@ -64,9 +64,9 @@ class Bounds:
 
     def is_named(self, schema: str | None, table: str) -> bool:
         """Whether the user names exactly this table."""
-        full = table if schema is None else f"{schema}.{table}"
+        names = (qualified(schema, table), table)
         plain = [each for each in self.tables if not is_pattern(each)]
-        return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
+        return self.only is not None or any(any_fits(names, each) for each in plain)
 
     def table_names(self) -> list[str] | None:
         """The bare table names to query for; None: all tables must be examined."""
@@ -117,8 +117,7 @@ def fits(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name.lower(), pattern.lower())
 
 
-# If the database hides tables that the user may not read. A name that is similar to a known one is
-# more likely a typo.
+# If the database hides unreadable tables; a name like a known one is more likely a typo.
 PERHAPS_HIDDEN = ", or this user may not read it: check its name, or GRANT SELECT on it"
 logger = logging.getLogger("tap-spark-jdbc")
 

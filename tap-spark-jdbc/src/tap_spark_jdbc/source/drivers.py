@@ -84,10 +84,8 @@ class JarCache:
         """Local paths of the packages' jars, fetched if not in the cache.
 
         Args:
-            packages: Maven coordinates, `group:artifact:version`, optionally followed by
-                `:classifier`.
-            ivy_settings: Path of an Ivy settings file that names the repositories; by default the
-                public one.
+            packages: Maven coordinates, `group:artifact:version`, perhaps with `:classifier`.
+            ivy_settings: Path of an Ivy settings file that names repositories; else the public one.
 
         Raises:
             ConfigurationError: a jar is unavailable, or is not the pinned one.
@@ -231,9 +229,7 @@ CACHE = JarCache("drivers", "the driver", _WAY_OUT, PINNED_SHA256)
 def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str, ...]:
     """Local paths of the jars of `group:artifact:version[,…]`, fetched if not in the cache.
 
-    Raises:
-        ConfigurationError: malformed coordinates, or a jar that is unavailable or not the pinned
-            one.
+    ConfigurationError: malformed coordinates; a jar is unavailable, or not the pinned one.
     """
     coordinates = [package.strip() for package in packages.split(",")]
     for package in coordinates:
@@ -247,10 +243,7 @@ def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str,
 
 
 def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
-    """Absolute paths of the user's jars on this machine.
-
-    ConfigurationError names all that are missing.
-    """
+    """Absolute paths of the user's jars; ConfigurationError: all that are missing."""
     jars = [Path(path).expanduser().absolute() for path in paths]
     missing = [str(jar) for jar in jars if not jar.is_file()]
     if missing:

@@ -36,10 +36,7 @@ _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
 class JdbcConnection:
-    """A java.sql.Connection in autocommit mode, for one thread at a time.
-
-    A refusal is a SourceError in one line.
-    """
+    """A java.sql.Connection in autocommit mode, for one thread at a time; SourceError: refusals."""
 
     # Whether a transaction, once begun, is still open in the next query.
     holds = True
@@ -68,13 +65,10 @@ class JdbcConnection:
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
-        """Connect, without a session.
+        """Connect; a `lasting` connection is reopened if it breaks, and holds no transaction.
 
-        A `lasting` connection is reopened if it breaks, and holds no transaction.
-
-        Raises:
-            ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
-            SourceError: in one line: unreachable, unknown database, wrong password, …
+        ConfigurationError: the driver is not on Spark's class path, or does not accept the URL;
+        SourceError, in one line: unreachable, unknown database, wrong password, …
         """
         what, hides_values = f"can't connect to {source.location}: ", source.hides_values
         with _refusing(what, hides_values=hides_values, connecting=True):
@@ -199,8 +193,7 @@ class JdbcConnection:
             broken = True
             return ask()
 
-        # The thread that cut the slices of a failed stream may still be waiting for its last
-        # answer.
+        # The thread that cut a failed stream's slices may still wait for its answer.
         with self._asking:
             return again(attempt)
 
@@ -228,10 +221,7 @@ class JdbcConnection:
         """A tuple of strings as a `String[]`; everything else unchanged."""
         if not isinstance(value, tuple):
             return value
-        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(value))
-        for position, text in enumerate(value):
-            array[position] = text
-        return array
+        return java_array(self._gateway, self._gateway.jvm.java.lang.String, *value)
 
     def _at_once(self, result: Any) -> list[Row]:
         """The result as one XML text, which saves a round trip to the JVM for each value."""
@@ -247,12 +237,9 @@ class JdbcConnection:
 
 
 def connected(gateway: Any, source: JdbcSource) -> Any:
-    """A new `java.sql.Connection`, without a session.
+    """A new `java.sql.Connection`, without a session; Py4JJavaError: the driver's refusals.
 
-    The driver's refusals are raised as Py4J raises them.
-
-    Raises:
-        ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
+    ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
     """
     jvm = gateway.jvm
     for name, value in source.dialect.system_properties.items():
@@ -290,12 +277,9 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
 
 
 def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
-    """An instance of the driver.
+    """An instance of the driver; ConfigurationError: it does not exist, or is none.
 
     `DriverManager` alone would not see one that came with `spark.jars`.
-
-    Raises:
-        ConfigurationError: it does not exist, or is not a driver.
     """
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -315,10 +299,17 @@ def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
 
 def _instance(gateway: Any, name: str, loader: Any) -> Any:
     java = gateway.jvm.java.lang
-    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(
-        gateway.new_array(java.Class, 0)
-    )
-    return constructor.newInstance(gateway.new_array(java.Object, 0))
+    driver = java.Class.forName(name, True, loader)
+    constructor = driver.getDeclaredConstructor(java_array(gateway, java.Class))
+    return constructor.newInstance(java_array(gateway, java.Object))
+
+
+def java_array(gateway: Any, kind: Any, *values: Any) -> Any:
+    """A Java array of this class with these values."""
+    array = gateway.new_array(kind, len(values))
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
 
 
 def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:

@@ -34,11 +34,7 @@ _SERVER = re.compile(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+)
 
 
 def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
-    """The URL with each server replaced by `local(host, port)`.
-
-    Raises:
-        ConfigurationError: it names its servers in an unsupported way.
-    """
+    """The URL with `local(host, port)` for each server, or a ConfigurationError."""
     if short := _SHORT.fullmatch(url):
         url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
     found = _URL.fullmatch(url)
@@ -93,11 +89,7 @@ class IamLogin:
         self._made: float | None = None
 
     def token(self) -> str:
-        """A token to use as password, valid for at least some minutes.
-
-        Raises:
-            ConfigurationError: boto3 is not installed, or finds no login or no region.
-        """
+        """A password valid for some minutes; ConfigurationError: no boto3, login or region."""
         with self._making:
             if self._made is None or time.monotonic() - self._made > FRESH_SECONDS:
                 self._token = _token(*self._location)
@@ -146,11 +138,9 @@ _TLS = {
 class JdbcSource:
     """Access to the database.
 
-    A reader's transaction begins with `transaction` and reads in `snapshot`.
-
-    `given` is the user's own URL. If it leads through a tunnel, `tunnelled` is the driver's
-    original URL. With `hides_values`, because some stream has masks, the server's messages that may
-    quote a value are not shown.
+    A reader's transaction begins with `transaction` and reads in `snapshot`. `given` is the user's
+    own URL; through a tunnel, `tunnelled` is the driver's original one. With `hides_values`, as
+    some stream has masks, messages of the server that may quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -169,12 +159,9 @@ class JdbcSource:
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
-        """Find dialect and driver for the settings' URL (fetching the driver the first time).
+        """Find dialect and driver for the URL, without a JVM; the driver is fetched once.
 
-        Needs no JVM.
-
-        Raises:
-            ConfigurationError: the driver is unavailable.
+        ConfigurationError: it is unavailable.
         """
         known = dialect_of(settings.jdbc_url)
         dialect = known.with_driver(settings.driver, settings.driver_package)

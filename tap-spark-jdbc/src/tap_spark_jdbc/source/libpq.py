@@ -62,11 +62,7 @@ _SHARED = "PGPASSFILE"
 
 
 def conninfo(source: JdbcSource) -> str:
-    """The connection string, including the password.
-
-    Raises:
-        ValueError: why libpq can't connect in the same way.
-    """
+    """The connection string with password; ValueError: why libpq can't connect so."""
     if source.driver != source.dialect.driver or not source.url.startswith(_PREFIX):
         raise ValueError(f"the driver is {source.driver}")
     address, _, query = source.url.removeprefix(_PREFIX).partition("?")
@@ -77,8 +73,7 @@ def conninfo(source: JdbcSource) -> str:
     }
     words = {**_LIMITS, **_location(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
-    # The encoding of the role, the database or the environment would change bytes of texts, in both
-    # directions.
+    # Another encoding, of the role or the database, would change bytes of texts.
     words["client_encoding"] = "UTF8"
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
@@ -135,10 +130,7 @@ class ColumnarDatabase:
         self._opened: dict[str, Any] = {}
 
     def opened(self, connection: str) -> Any:
-        """ADBC's database for this libpq connection string.
-
-        Raises ImportError or ADBC's Error if there is none.
-        """
+        """ADBC's database for a connection string, or an ImportError, or ADBC's Error."""
         with self._opening:
             if connection not in self._opened:
                 _forget_environment()
@@ -180,11 +172,9 @@ def _opened(connection: str) -> Any:
 
 
 def _forget_environment() -> None:
-    """Remove libpq's environment variables, in the tap as in a worker, because they would replace
-    whatever no setting says.
+    """Remove libpq's environment variables, which replace whatever no setting says.
 
-    They could lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ,
-    PGDATESTYLE).
+    They lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ).
     """
     for name in [each for each in os.environ if each.startswith("PG") and each != _SHARED]:
         del os.environ[name]

@@ -31,7 +31,7 @@ from singer_spark.engine.spark_jvm import jvm_process_id
 from singer_spark.errors import ConnectionLostError, SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection_errors import first_sql_state
-from tap_spark_jdbc.source.jdbc_connection import connected
+from tap_spark_jdbc.source.jdbc_connection import connected, java_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,7 @@ LOOK_SECONDS = 5.0
 QUIET_SECONDS = 30.0
 # How long it may be out of reach.
 DEAD_SECONDS = 45.0
-# Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of
-# them.
+# Linux sockets: level, option, value (`socket(7)`, `tcp(7)`), few of which Java names.
 KEEPALIVE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 4
 USER_TIMEOUT_MILLISECONDS = 80_000
 SOCKET_OPTIONS = (
@@ -83,16 +82,14 @@ class IdleConnections:
     def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
         """A connection, and the statements that its use must begin with; closed if the use fails.
 
-        A connection in a transaction is closed as well, because it has a snapshot, or holds locks
-        that others wait for.
+        One in a transaction is closed, too: it has a snapshot, or locks that others wait for.
         """
         if source.snapshot == PINNED:
             connection = self._pinned.get()
             try:
                 yield connection, ""
             finally:
-                # If it broke, it refuses the next slice as well, because another connection would
-                # not see the same rows.
+                # If it broke, it refuses the next slice, too: another would not see the same rows.
                 self._pinned.put(connection)
             return
         found = self._taken(source)
@@ -266,20 +263,12 @@ def _set_options(gateway: Any, number: int) -> None:
     java = gateway.jvm.java.lang
     whole, truth = java.Integer.TYPE, java.Boolean.TYPE
     kind = java.Class.forName("java.io.FileDescriptor")
-    make = kind.getDeclaredConstructor(_array(gateway, java.Class, whole))
-    types = _array(gateway, java.Class, kind, truth, whole, whole, whole, truth)
+    make = kind.getDeclaredConstructor(java_array(gateway, java.Class, whole))
+    types = java_array(gateway, java.Class, kind, truth, whole, whole, whole, truth)
     change = java.Class.forName("sun.nio.ch.Net").getDeclaredMethod("setIntOption0", types)
     for each in (make, change):
         each.setAccessible(True)
-    descriptor = make.newInstance(_array(gateway, java.Object, number))
+    descriptor = make.newInstance(java_array(gateway, java.Object, number))
     for level, option, value in SOCKET_OPTIONS:
-        change.invoke(
-            None, _array(gateway, java.Object, descriptor, False, level, option, value, False)
-        )
-
-
-def _array(gateway: Any, kind: Any, *values: Any) -> Any:
-    array = gateway.new_array(kind, len(values))
-    for index, value in enumerate(values):
-        array[index] = value
-    return array
+        arguments = (descriptor, False, level, option, value, False)
+        change.invoke(None, java_array(gateway, java.Object, *arguments))

@@ -53,8 +53,7 @@ class SshTunnel:
         """The local address that is forwarded to a server, as the SSH host resolves its name.
 
         Raises:
-            ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key
-                is not known.
+            ConfigurationError: no asyncssh, an unreadable key, or an unknown key of the host.
             SourceError: the SSH host can't be reached, or refuses the login.
         """
         if (host, port) not in self._ports:
@@ -91,8 +90,7 @@ class SshTunnel:
             assert task is not None
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
-            # A cancellation by `_end` is caught here: asyncio would print a traceback of a
-            # cancelled task.
+            # `_end` cancels it: asyncio would print a traceback of a cancelled task.
             with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
 

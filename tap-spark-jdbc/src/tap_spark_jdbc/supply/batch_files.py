@@ -98,10 +98,7 @@ class ParquetFile:
     """
 
     def __init__(self, plan: FilePlan, unsent: Unsent) -> None:
-        """Nothing is written yet.
-
-        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
-        """
+        """Nothing is written yet; `unsent` selects a batch's rows, as `BoundaryRows` does."""
         self._plan = plan
         self._schema = plan.schema
         self._unsent = unsent
@@ -196,8 +193,7 @@ class FileWork:
     See `jdbc_reader.Work`.
 
     Attributes:
-        sent: The rows that were sent at the bookmark, by their fingerprints in hexadecimal,
-            counted.
+        sent: The rows that were sent at the bookmark, by fingerprint in hexadecimal, counted.
     """
 
     plan: FilePlan
@@ -241,9 +237,7 @@ class SliceWriter:
         database: Database,
         job_errors: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """Nothing is written yet.
-
-        Without `columnar`, rows are read over JDBC, by the reader that `reader` makes.
+        """Nothing is written yet; without `columnar`, `reader` makes the one for JDBC.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """
@@ -263,12 +257,9 @@ class SliceWriter:
         look: Look,
         wide: bool = False,
     ) -> Written:
-        """Write a slice, here or in one task.
+        """Write a slice, here or in one task, without the rows `sent` at the bookmark before.
 
-        Rows at the bookmark that were sent before are left out.
-
-        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of
-        one matters.
+        These are counted by fingerprint in hexadecimal. Of `wide` rows each copy matters.
         """
         found = None
         if self._columnar is not None and self._columnar.reads(each):

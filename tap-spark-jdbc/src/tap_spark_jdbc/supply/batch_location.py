@@ -85,10 +85,7 @@ class BatchLocation:
         return folder
 
     def file(self, folder: str, rows: int, name: str) -> BatchFile:
-        """The file of this name in a written folder, unless it has no rows.
-
-        StorageError: it is not there.
-        """
+        """This file in a written folder, unless it has no rows; StorageError: it is not there."""
         if rows == 0:
             return BatchFile(self.storage.url, 0, 0, folder)
         # A Spark task that was begun twice may have left another file.
@@ -126,10 +123,7 @@ _MICROSECOND = 1_000_000
 
 @dataclass(frozen=True)
 class BatchColumns:
-    """The columns of one stream's files.
-
-    `extracted` is when its rows were read from the database.
-    """
+    """The columns of one stream's files; its rows were read when `extracted`."""
 
     plan: StreamPlan
     location: BatchLocation

@@ -32,8 +32,7 @@ class BoundaryAccount:
     STATE.
 
     Attributes:
-        sent: Fingerprints of the rows that the last run sent at the bookmark, in hexadecimal,
-            counted.
+        sent: Fingerprints of rows that the last run sent at the bookmark, in hex, counted.
         nulls: Rows without replication key so far.
         sends_late: Whether rows in the bookmark's window are among those that are sent next; each
             is the newest row of its key, whatever its replication key.
@@ -42,8 +41,7 @@ class BoundaryAccount:
     def __init__(self, extraction: Extraction) -> None:
         self._extraction = extraction
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        # Rows that the last run saw are not read; one with a key that is read may still be
-        # unchanged.
+        # Rows that the last run saw are not read; any other may still be unchanged.
         self._unread = saved if extraction.sql.unseen is not None else None
         is_new = self._unread is not None and (extraction.plan.has_twins or self._unread.mixed)
         self.sent = Counter(saved.hashes if saved is not None and not is_new else ())
@@ -108,8 +106,7 @@ class BoundaryAccount:
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
         """The bookmark, if it moves, and the progress that STATE may hold once a slice is sent.
 
-        None: a later run could not continue from here without sending rows again, so STATE must not
-        advance.
+        None: STATE must not advance, as a run that continues here would send rows again.
         """
         progress, bookmark = self._progress, None
         if each.late and self._leaves_bookmark:
@@ -182,8 +179,7 @@ class BoundaryAccount:
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which all is sent; None: the saved one is as far."""
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Otherwise all that is read is at the bookmark or above it in the database's order, which
-        # may differ from ours.
+        # Else all that is read is at the bookmark or above in the database's own order.
         if saved is not None and extraction.begins_below and point.value <= saved.value:
             return None
         since = extraction.sql.upper_since

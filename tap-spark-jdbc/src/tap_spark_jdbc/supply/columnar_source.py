@@ -57,10 +57,7 @@ class ColumnarSource:
     def __init__(
         self, sql: StreamSql, context: ReadContext, size: SliceSize, *, only: bool, as_json: bool
     ) -> None:
-        """Nothing is queried yet.
-
-        `as_json`: bytes are read in their JSON form, if the database can give that.
-        """
+        """Nothing is queried yet; `as_json`: bytes are read in base64, if the database can."""
         self.sql = sql
         self._size = size
         self._as_json = as_json
@@ -124,10 +121,7 @@ class ColumnarSource:
         return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
     def has_read(self, outcome: Outcome, location: str) -> bool:
-        """Whether the slice was read; False: it must be read over JDBC.
-
-        Other failures are raised.
-        """
+        """Whether the slice was read, or is left to JDBC; other failures are raised."""
         if outcome.state != UNREACHABLE:
             self.works = True
         elif not self.works:

@@ -187,11 +187,7 @@ class BucketWork:
     """Count rows and sum up their fingerprints, by bucket."""
 
     def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
-        """As `Work.begin`.
-
-        It finds the sums, and those of older fingerprints if some rows have them (see
-        `fingerprints`).
-        """
+        """As `Work.begin`: the sums, and those of older fingerprints if some rows have them."""
         sums = _BucketSums()
         return sums, lambda: (sums.present, sums.older)
 
@@ -261,8 +257,7 @@ class JdbcReader(ABC):
     ) -> Outcome:
         """Read a slice into a sink of this process that writes to `location`.
 
-        Unless it is `bounded`, it may have any size, and its round trips any number of bytes,
-        because what a sink has taken can't be fetched again with fewer rows.
+        Unless `bounded`, it and its round trips may have any size: a sink takes rows once.
         """
         outcome, _ = self._here(each, InSink(sink), location, fetch_size, limit, bounded)
         return outcome

@@ -57,10 +57,7 @@ class RecordLines:
     """
 
     def __init__(self, opened: Callable[[], LineFile], frame: Frame, unsent: Unsent) -> None:
-        """Nothing is written yet.
-
-        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
-        """
+        """Nothing is written yet; `unsent` selects a batch's rows, as `BoundaryRows` does."""
         self._prefix, self._end = frame.prefix.decode(), f"{frame.suffix.decode()}\n"
         self._unsent = unsent
         self._open = opened
@@ -103,10 +100,7 @@ def rendered(
     end: str,
     numbers: Callable[[pa.Array], pa.Array] | None = None,
 ) -> pa.Array:
-    """The line of each row.
-
-    `numbers` spells finite floating-point numbers, otherwise Arrow does.
-    """
+    """The line of each row; `numbers` spells finite floating-point numbers, else Arrow."""
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
@@ -194,18 +188,14 @@ class BoundaryRows:
     """The rows of one slice at the boundaries.
 
     Attributes:
-        at_bookmark: Fingerprints of the rows at the bookmark, in order, as they are known if they
-            were sent before.
+        at_bookmark: Fingerprints of the rows at the bookmark, as known if sent before.
         at_upper: Fingerprints of those at the upper bound.
         marks: The marks of both.
         unread: Number of rows that are in none of the changed buckets, and don't count as read.
     """
 
     def __init__(self, look: Look, sent: Counter[str]) -> None:
-        """No rows yet.
-
-        `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
-        """
+        """No rows yet; `sent` are those at the bookmark, by fingerprint in hexadecimal."""
         self._look = look
         self._left = sent.copy()
         self.at_bookmark: list[bytes] = []

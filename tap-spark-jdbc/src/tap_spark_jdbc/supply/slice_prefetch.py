@@ -76,9 +76,7 @@ class SlicePrefetch(Generic[R]):
         make: Callable[[Slice[Point]], R],
         context: ReadContext,
     ) -> None:
-        """Nothing is made before `start` or `results`.
-
-        The context's planner consumes the slices lazily.
+        """Nothing is made before `start` or `results`; slices are consumed lazily.
 
         `make` is called again if a connection breaks; it removes what a failed attempt leaves.
         """
@@ -169,10 +167,7 @@ class LinePieces:
         self._over = self._unwanted = False
 
     def write(self, lines: memoryview) -> None:
-        """Write whole lines; waits while a complete piece has not been requested.
-
-        UnwantedError: it never will be.
-        """
+        """Write whole lines, once the last piece was requested; UnwantedError: it never will be."""
         if self._file is None:
             self._file = self._opened()
         self._file.write(lines)
@@ -249,10 +244,7 @@ class StreamedLines(Generic[R]):
         self._thread.start()
 
     def next(self) -> Path | None:
-        """The next piece, to be removed by the caller; None at the end.
-
-        Raises what the job failed with.
-        """
+        """The next piece, to be removed; None at the end. Raises what the job failed with."""
         piece, failure = self._pieces.next(), self._failure
         if piece is None and failure is not None and not isinstance(failure, UnwantedError):
             raise failure
@@ -329,14 +321,11 @@ class Spool:
         on_trouble: Callable[[], object],
         on_end: Callable[[Found], object],
     ) -> Iterator[SpoolFile]:
-        """Render a slice of any size piece by piece.
+        """Render a slice of any size; a piece is deleted, and the next made, on request.
 
-        A piece is deleted, and the next one made, once that is requested.
-
-        Rendering begins when the slice's turn has come: while waiting for a reader it would occupy
-        a task that the slices before it need. It is retried if it fails before the first piece,
-        when nothing is sent yet. `on_end` is called with what was found in the slice, once there is
-        no further piece.
+        Rendering begins with the slice's turn: a waiting one would occupy a task that slices before
+        it need. It is retried before the first piece, when nothing is sent yet. `on_end` is called
+        with what was found in the slice, after the last piece.
         """
 
         def begin() -> tuple[StreamedLines[Lines], Path | None]:

@@ -144,8 +144,7 @@ class StreamErrors:
     Attributes:
         skips_all: Whether any failing stream is left out, instead of ending the run.
         others: Whether the run has other streams, which would arrive if one were left out.
-        strangers: Streams that are left out in any case: no setting names them, and they never
-            arrived.
+        strangers: Streams left out in any case: no setting names them, and none arrived yet.
         reasons: Why each stream was left out, by stream.
     """
 
@@ -167,18 +166,14 @@ class StreamErrors:
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
-        """Handle errors of one stream and name it in them.
-
-        `skipped` is called once the stream is left out.
-        """
+        """Name a stream in its errors, and leave it out if it may be; then call `skipped`."""
         try:
             yield
         except OF_A_STREAM as error:
             named = error.message
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
-            # A temporary failure is not held against a stream: the next run continues where this
-            # one stopped.
+            # A temporary failure is not held against a stream: the next run continues it.
             if not self.skips_all and isinstance(error, _PASSING):
                 raise type(error)(error.code, named) from error
             if not self.skips(stream):

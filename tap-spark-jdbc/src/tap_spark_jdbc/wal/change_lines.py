@@ -102,6 +102,23 @@ def _in_order(lines: Sequence[pa.Array], orders: Sequence[Order]) -> pa.Array:
     return pa.concat_arrays([each.cast(pa.large_string()) for each in lines]).take(pa.array(order))
 
 
+def gathered(
+    kind: pa.DataType, content: Bytes, valid: npt.NDArray[np.bool_], begins: Numbers, sizes: Numbers
+) -> pa.Array:
+    """The texts, or the bytes, of these sizes that begin at these offsets; NULL if not valid."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if offsets[-1] >= 2**31:
+        raise SourceError(
+            TapCode.LOG_VALUE,
+            "one batch of changes holds more than 2 GB in one column; leave the column out",
+        )
+    positions = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
+    validity = np.packbits(valid, bitorder="little")
+    buffers = [validity, offsets.astype(np.int32), content[positions]]
+    return pa.Array.from_buffers(kind, len(sizes), list(map(pa.py_buffer, buffers)))
+
+
 @dataclass(frozen=True)
 class RowColumn:
     """The values of one column, by the offsets of their texts.
@@ -125,17 +142,8 @@ class RowColumn:
 
     def texts(self) -> pa.Array:
         """The values as texts; NULL where there is none."""
-        offsets = np.zeros(len(self.sizes) + 1, np.int64)
-        np.cumsum(self.sizes, out=offsets[1:])
-        if offsets[-1] >= 2**31:
-            raise SourceError(
-                TapCode.LOG_VALUE,
-                "one batch of changes holds more than 2 GB in one column; leave the column out",
-            )
-        starts = np.repeat(self.begins - offsets[:-1], self.sizes) + np.arange(offsets[-1])
-        validity = np.packbits(self.kinds == _TEXT, bitorder="little")
-        buffers = [validity, offsets.astype(np.int32), self.content[starts]]
-        return pa.Array.from_buffers(pa.string(), len(self.sizes), list(map(pa.py_buffer, buffers)))
+        is_text: npt.NDArray[np.bool_] = self.kinds == _TEXT
+        return gathered(pa.string(), self.content, is_text, self.begins, self.sizes)
 
     def take(self, rows: npt.NDArray[np.int64]) -> RowColumn:
         """The values of some rows."""
@@ -221,10 +229,7 @@ class ChangeLines(PendingLines):
     has_unchanged: bool = False
 
     def add(self, changes: Changes, relation: Relation) -> None:
-        """Add the lines of some changes.
-
-        StateError: the log identifies their rows by another key.
-        """
+        """Add the lines of changes; StateError: the log has another key for their rows."""
         if not relation.key.issuperset(self.key):
             raise lost(
                 self.stream,
@@ -308,8 +313,7 @@ class ChangeLines(PendingLines):
         ]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
         if looked_up:
-            # A row whose key changed has its large values under the key to be deleted, so they are
-            # read from the table.
+            # The large values of a row whose key changed are under its old key, so they are read.
             key = {name: rows.columns[name].texts() for name in self.key}
             columns |= self.values.looked_up(looked_up, key)
         columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))

@@ -98,11 +98,7 @@ class ChangeLog(ABC, Generic[B]):
 
     @abstractmethod
     def overview(self) -> str:
-        """The log, and whether it can be read at all, as text for users.
-
-        Raises:
-            SingerSparkError: it can't be read, and what to do.
-        """
+        """The log, as text for users; SingerSparkError: it can't be read, and what to do."""
 
     @abstractmethod
     def drop(self) -> list[str]:
@@ -227,8 +223,7 @@ class StreamPosition(ABC):
     """Where a stream continues in a log.
 
     Attributes:
-        reading: The table is being read, so the bookmark is useless to a later run, which reads it
-            again.
+        reading: The table is being read; a later run can't use the bookmark, and reads it again.
         version: The version of rows after a TRUNCATE in this run, for a run that continues it.
     """
 
@@ -249,13 +244,11 @@ class LogBookmark(StreamPosition):
     """Where a stream continues in the log: all that was committed before `lsn` has been sent.
 
     Attributes:
-        slot: The slot of this position; None if the bookmark was written by hand, which may lack
-            all but the position.
+        slot: The slot of this position; None: written by hand, perhaps with a position alone.
         system: The server's identifier.
         table: The table's OID, which differs for another table of the same name.
         published: The OID of what publishes it.
-        moment: The snapshot in which the table was read; what it shows is not sent again. None once
-            the log is past it.
+        moment: The table's snapshot, whose rows are not sent again; None: the log is past it.
         timeline: The server's timeline.
         partitions: The OIDs of the table's partitions; None if it has none.
         key: The records' key.
@@ -291,11 +284,7 @@ class LogBookmark(StreamPosition):
 
     @classmethod
     def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
-        """Parse a stream's entry; None: there is none, or one of another replication method.
-
-        Raises:
-            StateError: it is malformed.
-        """
+        """Parse an entry; None: there is none, or of another method; StateError: malformed."""
         if entry is None or entry.get("replication_method") != LOG_BASED:
             return None
         try:
@@ -322,10 +311,7 @@ class LogBookmark(StreamPosition):
 def bookmarks_of(
     entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()
 ) -> dict[str, LogBookmark]:
-    """The log's bookmarks in a state, by stream.
-
-    StateError: one is malformed, and its stream is not in `replaced`.
-    """
+    """The log's bookmarks, by stream; StateError: one that is not `replaced` is malformed."""
     found = {}
     for stream, entry in entries.items():
         try:

@@ -56,8 +56,7 @@ class LogStream:
         lsn: All that was committed before it is known.
         moment: What this snapshot shows is also known.
         lines: Makes its lines.
-        announce: Writes its SCHEMA, with the column that names unchanged values if its argument is
-            true.
+        announce: Writes its SCHEMA; if true, with the column that names unchanged values.
         check: Refuses columns that are in the log and should be in the stream, too.
     """
 
@@ -117,8 +116,7 @@ class LogSink:
         commits, ends = batch.commits()
         until = 0
         for index, commit in enumerate(commits):
-            # If rows are limited, each transaction is one step; otherwise only the last one of a
-            # batch.
+            # If rows are limited, each transaction is one step; else a batch's last one is.
             if index + 1 < len(commits) and not self._budget.counts_rows:
                 continue
             self._send(batch, transactions, until, int(commit) + 1)
@@ -213,10 +211,7 @@ def log_stream(
 def read_log(
     database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink
 ) -> None:
-    """Pass the sink all messages up to a position, or not many more than `most`.
-
-    SourceError: the server refused.
-    """
+    """Pass the sink all messages up to a position, or about `most`; SourceError: a refusal."""
     sql, statements = slot.peeking(until, most), slot.session_statements
     query = ColumnarQuery(conninfo(database.source), statements, sql, _MESSAGES, (None,))
     try:

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.wal.log_reading import LogStream
 
 
-# Including rows of the attaching transaction, because those inserted before the partition was
-# attached are not in the log.
+# With the attaching transaction's own, as rows inserted before are not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
@@ -119,8 +118,7 @@ def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool
 
 
 logger = logging.getLogger("tap-spark-jdbc")
-# The server decodes this much of its write-ahead log in less time than it takes to load Arrow and
-# the columnar driver here.
+# The server decodes this much of its log faster than Arrow and the driver are loaded here.
 _LITTLE = 16 * 2**20
 
 
@@ -148,8 +146,7 @@ class LogRun(ChangeLog[LogBookmark]):
             SourceError: changes are lost, or rights are missing.
         """
         slot = self._slot = self._opened()
-        # Before the tables are inspected, so that nothing read from the log is newer than what is
-        # known of them.
+        # Before the tables, so that nothing in the log is newer than what is known of them.
         self._until = slot.end_of_log()
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()

@@ -32,8 +32,7 @@ SELECT pg_catalog.current_setting('server_version_num') AS version,
     WHERE rolname = current_user) AS replicates,
   pg_catalog.current_setting('server_encoding') AS encoding
 """
-# A change is logged by the partition's identity, and sent by the root's, so the keys of both root
-# and leaves matter.
+# A leaf's identity decides what is logged, the root's what is sent: the keys of both matter.
 _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
@@ -91,8 +90,7 @@ class LogServer:
     Attributes:
         version: Its version number, like 180001.
         role: The user, quoted.
-        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to
-            other users, too.
+        replicates: The user has REPLICATION; a provider's role may allow slots to others.
         encoding: The database's encoding.
     """
 
@@ -148,8 +146,7 @@ class LogTable:
         generated: Columns that the server computes and does not log; before version 18, the
             publication lists them all the same.
         partitions: OIDs of its leaf partitions; None: it is not partitioned.
-        attached: Partitions that were created as tables of their own: name, and the transactions
-            that attached them.
+        attached: Partitions that were tables of their own: name, attaching transactions.
     """
 
     stream: str
@@ -162,10 +159,7 @@ class LogTable:
 
 
 def log_table(database: Database, plan: StreamPlan) -> LogTable:
-    """The table of a stream.
-
-    ConfigurationError: why its changes can't be read from the log, and what to do.
-    """
+    """A stream's table; ConfigurationError: why the log lacks it, and what to do."""
     dialect = database.source.dialect
     name = dialect.table(plan.table)
     found = database.connection.rows(_TABLES.replace("{table}", dialect.string(name)))
@@ -275,10 +269,7 @@ class LogStart:
     plan: StreamPlan
 
     def begin(self, moment: str) -> None:
-        """Begin reading the table in this snapshot.
-
-        SourceError: it may show a column that is not known yet.
-        """
+        """Begin reading the table in this snapshot; SourceError: it may show a new column."""
         ((position, columns),) = self.database.connection.rows(
             _NOW.replace("{oid}", self.bookmark.table)
         )

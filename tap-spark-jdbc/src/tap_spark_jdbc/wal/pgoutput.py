@@ -51,8 +51,7 @@ _TEXTS = re.compile(
     r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
     r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
-# For these, that holds whatever the type was when the row was written, so that its hash is that of
-# the table's value.
+# Also if the type has changed since the row was written: its hash is that of the table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
     r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? "
@@ -202,10 +201,7 @@ class LogValues:
     table: str
 
     def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """The values of some columns from their texts in the log.
-
-        SourceError: one does not fit, naming its column.
-        """
+        """The values of columns from their texts; SourceError: one that does not fit."""
         found: dict[str, pa.Array] = {}
         for_server = {}
         for name, column_texts in texts.items():

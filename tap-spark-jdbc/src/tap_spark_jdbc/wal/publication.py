@@ -87,10 +87,7 @@ class Publication:
         """Create the publication, or add tables to it; returns its tables by stream.
 
         Streams that are `going_on` need what was logged before; `slot` is None if it does not exist
-        yet.
-
-        Raises:
-            SourceError: changes are lost, or rights are missing.
+        yet. SourceError: changes are lost, or rights are missing.
         """
         made = self._queried(_PUBLICATION)
         quoted = self._dialect.quote(self.name)
@@ -130,11 +127,9 @@ class Publication:
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
-        """Wait for transactions that wrote before their table was published, because their changes
-        may not be in the log.
+        """Wait for transactions that wrote before their table was published, perhaps unlogged.
 
-        Raises:
-            SourceError: one of these transactions does not end.
+        SourceError: one of these transactions does not end.
         """
         has_waited = [self._wait(table) for table in tables]
         if any(has_waited) and self._server.version < 180_000:

@@ -55,8 +55,7 @@ class LogSlot:
 
     Attributes:
         confirmed: The position at which it begins.
-        timeline: The server's timeline; it changes with each failover, and each restore to an
-            earlier moment.
+        timeline: The server's timeline; each failover or restore changes it.
     """
 
     def __init__(
@@ -72,10 +71,7 @@ class LogSlot:
         self.timeline = ""
 
     def look(self, *, waits: bool = True) -> bool:
-        """Whether the slot exists; updates where it begins.
-
-        SourceError: it is no longer usable, or not ours.
-        """
+        """Whether the slot exists, and where it begins; SourceError: it is lost, or not ours."""
         found = self._made() if waits else next(iter(self._found()), None)
         if found is None:
             return False
@@ -194,8 +190,7 @@ class LogSlot:
     def session_statements(self) -> tuple[str, ...]:
         """Statements that begin a session in which messages are read."""
         pinned = self._dialect.session_statements
-        # The server would refuse a text that is not UTF-8 without naming its column, or even its
-        # table.
+        # The server would refuse a text that is not UTF-8 and name no column or table.
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
@@ -228,10 +223,7 @@ class LogSlot:
 
 
 def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str, Any]]) -> LogSlot:
-    """The slot named by the settings, the bookmarks, or the pipeline.
-
-    ConfigurationError: there is no log to read.
-    """
+    """The slot of the settings, bookmarks, or pipeline; ConfigurationError: there is no log."""
     if database.source.dialect.name != "postgresql":
         raise ConfigurationError(
             TapCode.LOG_UNSUPPORTED,
