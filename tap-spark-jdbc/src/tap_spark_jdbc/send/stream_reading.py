@@ -221,7 +221,7 @@ class StreamReading(ABC, Generic[R]):
                 break
             self.budget.cut(each.most or 0)
             yield (last := each)
-        # Without a snapshot keys are read last, as a row may be added after the records.
+        # Without a snapshot, keys are read last: a row added in between would seem to be gone.
         if self.keys is not None and self.context.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True

@@ -186,26 +186,16 @@ class JsonFile:
         return self._rows
 
 
-@dataclass(frozen=True)
-class FileWork:
-    """Write the file of a slice, without the rows at the bookmark that were sent before.
+def file_work(
+    plan: FilePlan, look: Look, sent: Counter[str]
+) -> tuple[Sink, Callable[[], FileFound]]:
+    """Write the file of a slice (`jdbc_reader.Work`), without rows `sent` at the bookmark before.
 
-    See `jdbc_reader.Work`.
-
-    Attributes:
-        sent: The rows that were sent at the bookmark, by fingerprint in hexadecimal, counted.
+    It finds the file's name, the fingerprints at both boundaries, and more.
     """
-
-    plan: FilePlan
-    look: Look
-    sent: Counter[str]
-
-    def begin(self) -> tuple[Sink, Callable[[], FileFound]]:
-        """The file, and what it found: its name, fingerprints at both boundaries, and more."""
-        rows = BoundaryRows(self.look, self.sent)
-        kind = JsonFile if self.plan.format == "jsonl" else ParquetFile
-        file = kind(self.plan, rows.unsent)
-        return file, lambda: (file.name, rows.at_bookmark, rows.at_upper, rows.marks, rows.unread)
+    rows = BoundaryRows(look, sent)
+    file = (JsonFile if plan.format == "jsonl" else ParquetFile)(plan, rows.unsent)
+    return file, lambda: (file.name, rows.at_bookmark, rows.at_upper, rows.marks, rows.unread)
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:
@@ -215,7 +205,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:
 
 def done(query: ColumnarQuery, work: Work[R], database: ColumnarDatabase) -> tuple[Outcome, R]:
     """Read a slice, and do the work with its rows."""
-    sink, found = work.begin()
+    sink, found = work()
     return read(query, sink, database), found()
 
 
@@ -270,8 +260,9 @@ class SliceWriter:
         self, each: Slice[Point], sent: Counter[str], fetch_size: int, look: Look, *, wide: bool
     ) -> Written:
         reader, folder = self._reader(), self._location.new_folder(self._columns.plan.stream)
-        work = FileWork(self._plan(reader.rows.schema, folder, wide=wide), look, sent)
-        outcome, found = reader.work(each, work, work.plan.folder, fetch_size)
+        plan = self._plan(reader.rows.schema, folder, wide=wide)
+        work = partial(file_work, plan, look, sent)
+        outcome, found = reader.work(each, work, plan.folder, fetch_size)
         return self._found(folder, outcome, found, look)
 
     def _by_columns(
@@ -286,25 +277,28 @@ class SliceWriter:
         """The written slice; None: it must be read over JDBC."""
         folder = self._location.new_folder(self._columns.plan.stream)
         query = columnar.query(each)
-        work = FileWork(self._plan(query.columns, folder, wide=wide), look, sent)
-        outcome, found = self._done(columnar, query, work, here=self._is_read_here(each))
+        plan = self._plan(query.columns, folder, wide=wide)
+        work = partial(file_work, plan, look, sent)
+        found: FileFound | None
+        if self._is_read_here(each):
+            with _APART if columnar.is_apart else _HERE:
+                outcome, found = done(query, work, self._database.columnar)
+        else:
+            outcome, found = self._in_task(columnar, query, work, plan.folder)
         if outcome.state in (LEFT, UNREACHABLE):
             self._location.discard(folder)
-        if not columnar.has_read(outcome, work.plan.folder) or found is None:
+        if not columnar.has_read(outcome, plan.folder) or found is None:
             return None
         return self._found(folder, outcome, found, look)
 
-    def _done(
-        self, columnar: ColumnarSource, query: ColumnarQuery, work: FileWork, *, here: bool
+    def _in_task(
+        self, columnar: ColumnarSource, query: ColumnarQuery, work: Work[FileFound], location: str
     ) -> tuple[Outcome, FileFound | None]:
-        if here:
-            with _APART if columnar.is_apart else _HERE:
-                return done(query, work, self._database.columnar)
         from singer_spark.engine.python_tasks import in_remote_task, in_task
 
         in_worker = partial(outcome_fields, query, work)
         try:
-            with self._job_errors(work.plan.folder):
+            with self._job_errors(location):
                 context = self._database.context
                 if context is None:
                     fields, found = in_remote_task(self._database.spark, tap_spark_jdbc, in_worker)

@@ -32,7 +32,7 @@ class BoundaryAccount:
     STATE.
 
     Attributes:
-        sent: Fingerprints of rows that the last run sent at the bookmark, in hex, counted.
+        sent: Hexadecimal fingerprints of rows that the last run sent at the bookmark, counted.
         nulls: Rows without replication key so far.
         sends_late: Whether rows in the bookmark's window are among those that are sent next; each
             is the newest row of its key, whatever its replication key.

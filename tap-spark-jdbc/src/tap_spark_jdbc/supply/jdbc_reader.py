@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes, spark_string
 from tap_spark_jdbc.extract.fingerprints import WindowSums
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import RowBoundary
-from tap_spark_jdbc.supply.columnar_query import Counted, Outcome, Unwritable, unwritten
+from tap_spark_jdbc.supply.columnar_query import Counted, Outcome, Sink, Unwritable, unwritten
 from tap_spark_jdbc.supply.columnar_source import lake_schema
 from tap_spark_jdbc.supply.record_lines import boundary_of, fingerprints, has_older, numbered
 from tap_spark_jdbc.supply.stream_errors import reading_errors, unwritable
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
-    from tap_spark_jdbc.supply.columnar_query import Sink
 
 Take = Callable[[pa.RecordBatch], None]
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
+# What becomes of a slice's rows, in this process or in a Spark task, to which it is sent: it begins
+# with a sink for them, and a function for what that found once it has them, as plain values.
+Work = Callable[[], tuple[Sink, Callable[[], R]]]
 
 
 @dataclass(frozen=True)
@@ -139,16 +140,9 @@ class JdbcRows:
         sink.add(rows, numbered(batch.column(count)))
 
 
-class Work(Protocol[R_co]):
-    """What becomes of a slice's rows, in this process or in a Spark task, to which it is sent."""
-
-    def begin(self) -> tuple[Sink, Callable[[], R_co]]:
-        """The sink of the rows, and what it found once they are taken: plain values."""
-
-
 def done(rows: JdbcRows, work: Work[R], send: Callable[[Take], None]) -> tuple[Outcome, R]:
     """Do the work with all batches of a slice; `send` calls a function with each."""
-    sink, found = work.begin()
+    sink, found = work()
     counted = Counted(sink)
     try:
         send(lambda batch: rows.take(batch, counted))
@@ -171,25 +165,10 @@ def pickled(
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps((asdict(outcome), found))]})
 
 
-@dataclass(frozen=True)
-class InSink:
-    """Only passes the rows to a sink, which can't be sent to a task."""
-
-    sink: Sink
-
-    def begin(self) -> tuple[Sink, Callable[[], None]]:
-        """As `Work.begin`."""
-        return self.sink, lambda: None
-
-
-@dataclass(frozen=True)
-class BucketWork:
-    """Count rows and sum up their fingerprints, by bucket."""
-
-    def begin(self) -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
-        """As `Work.begin`: the sums, and those of older fingerprints if some rows have them."""
-        sums = _BucketSums()
-        return sums, lambda: (sums.present, sums.older)
+def bucket_work() -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | None]]]:
+    """Sum up fingerprints by bucket (`Work`), and older ones too if some rows have them."""
+    sums = _BucketSums()
+    return sums, lambda: (sums.present, sums.older)
 
 
 @dataclass
@@ -259,7 +238,11 @@ class JdbcReader(ABC):
 
         Unless `bounded`, it and its round trips may have any size: a sink takes rows once.
         """
-        outcome, _ = self._here(each, InSink(sink), location, fetch_size, limit, bounded)
+
+        def in_sink() -> tuple[Sink, Callable[[], None]]:
+            return sink, lambda: None
+
+        outcome, _ = self._here(each, in_sink, location, fetch_size, limit, bounded)
         return outcome
 
     def work(
@@ -269,8 +252,8 @@ class JdbcReader(ABC):
         return self._here(each, work, location, fetch_size, 0, True)
 
     def bucket_sums(self, fetch_size: int) -> tuple[WindowSums, WindowSums | None]:
-        """The sums of the bookmark's window, and those of older fingerprints: see `BucketWork`."""
-        _, sums = self.work(Slice(self.sql.window), BucketWork(), "", fetch_size)
+        """The sums of the bookmark's window, and those of older fingerprints: `bucket_work`."""
+        _, sums = self.work(Slice(self.sql.window), bucket_work, "", fetch_size)
         return sums
 
     def _here(
