@@ -125,17 +125,11 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         size = self._files.get(begin.file)
         known = end.offset if begin.file == end.file else 0
         if begin > end or (size is not None and begin.offset > max(size, known)):
-            raise lost(
-                stream,
-                f"its bookmark {begin} is behind the end of the server's log {end}: the log began "
-                "again",
-            )
+            why = f"its bookmark {begin} is behind the end of the server's log {end}"
+            raise lost(stream, f"{why}: the log began again")
         if size is None:
-            raise lost(
-                stream,
-                f"the server's log no longer has {begin.file}, in which it continues (it was "
-                "purged)",
-            )
+            why = f"the server's log no longer has {begin.file}, in which it continues"
+            raise lost(stream, f"{why} (it was purged)")
         if server.gtids and bookmark.gtids:
             self._check_gtids(server, stream, bookmark)
 

@@ -15,6 +15,7 @@ from singer_spark.core.config_file import nearest
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Table, qualified
 
+logger = logging.getLogger("tap-spark-jdbc")
 Name = tuple[str | None, str]
 LEAVE_OUT, EVERYTHING = "!", "*"
 
@@ -119,7 +120,6 @@ def fits(name: str, pattern: str) -> bool:
 
 # If the database hides unreadable tables; a name like a known one is more likely a typo.
 PERHAPS_HIDDEN = ", or this user may not read it: check its name, or GRANT SELECT on it"
-logger = logging.getLogger("tap-spark-jdbc")
 
 
 def unknown_names(

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.wal.log_reading import LogStream
 
 
+logger = logging.getLogger("tap-spark-jdbc")
+# The server decodes this much of its log faster than Arrow and the driver are loaded here.
+_LITTLE = 16 * 2**20
 # With the attaching transaction's own, as rows inserted before are not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
@@ -44,36 +47,33 @@ def check_bookmark(
     table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool
 ) -> None:
     """Raise StateError if a stream can't continue at its bookmark; `there`: the slot exists."""
-    stream = table.stream
     if bookmark.slot is not None and bookmark.slot != slot.slot:
-        raise lost(
-            stream,
-            f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)",
-        )
-    if bookmark.system and system and bookmark.system != system:
-        raise lost(stream, "its bookmark is of another server")
-    if not there:
-        raise lost(stream, f"slot {slot.slot} is gone (dropped, or lost with a failover)")
-    if slot.confirmed > bookmark.lsn:
-        raise lost(
-            stream,
+        why = f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)"
+    elif bookmark.system and system and bookmark.system != system:
+        why = "its bookmark is of another server"
+    elif not there:
+        why = f"slot {slot.slot} is gone (dropped, or lost with a failover)"
+    elif slot.confirmed > bookmark.lsn:
+        why = (
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark "
             f"{lsn_text(bookmark.lsn)}: the changes in between are gone (an older state was "
             "restored, or someone else moved or remade the slot: two pipelines that read one "
-            "database need a log_slot each)",
+            "database need a log_slot each)"
         )
-    if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
-        raise lost(
-            stream,
+    elif bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
+        why = (
             f"its bookmark is of the server's timeline {bookmark.timeline}, and this is "
             f"{slot.timeline} (a failover, or a return to an earlier moment): other changes than "
-            "those that were read may precede it",
+            "those that were read may precede it"
         )
-    if bookmark.table and bookmark.table != table.oid:
-        raise lost(stream, "its table was dropped and recreated")
-    if bookmark.key is not None and set(bookmark.key) != set(table.key):
+    elif bookmark.table and bookmark.table != table.oid:
+        why = "its table was dropped and recreated"
+    elif bookmark.key is not None and set(bookmark.key) != set(table.key):
         was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
-        raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
+        why = f"its key was {was} and is {now} now; the lake's rows have the former"
+    else:
+        return
+    raise lost(table.stream, why)
 
 
 def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
@@ -115,11 +115,6 @@ def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool
         logger.debug("partition %s could not be asked for its rows: %s", table, error)
         return True
     return found == "1"
-
-
-logger = logging.getLogger("tap-spark-jdbc")
-# The server decodes this much of its log faster than Arrow and the driver are loaded here.
-_LITTLE = 16 * 2**20
 
 
 class LogRun(ChangeLog[LogBookmark]):

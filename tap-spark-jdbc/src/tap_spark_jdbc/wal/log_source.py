@@ -75,7 +75,6 @@ JOIN pg_catalog.pg_class l ON l.oid = t.relid
 WHERE c.oid = pg_catalog.to_regclass({table})
 GROUP BY c.oid, c.relkind
 """
-_WAY_OUT = "ALTER TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
 _NOW = """
 SELECT CAST(pg_catalog.pg_current_wal_insert_lsn() AS text) AS position,
   CAST((SELECT pg_catalog.json_agg(attname) FROM pg_catalog.pg_attribute
@@ -117,23 +116,18 @@ def log_server(database: Database) -> LogServer:
         _SERVER
     )
     if int(version or 0) < _OLDEST:
-        raise ConfigurationError(
-            TapCode.LOG_UNSUPPORTED,
-            "LOG_BASED needs PostgreSQL 13 or newer; set another replication_method",
+        why = "needs PostgreSQL 13 or newer; set another replication_method"
+    elif recovers == "1":
+        why = "reads the primary, and this is a standby: name the primary in jdbc_url"
+    elif level != "logical":
+        why = (
+            f"needs wal_level logical, and the server has {level}: as a superuser run ALTER SYSTEM "
+            "SET wal_level = 'logical', then restart the server (on a managed one set its "
+            "parameter for it)"
         )
-    if recovers == "1":
-        raise ConfigurationError(
-            TapCode.LOG_UNSUPPORTED,
-            "LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url",
-        )
-    if level != "logical":
-        raise ConfigurationError(
-            TapCode.LOG_UNSUPPORTED,
-            f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run "
-            "ALTER SYSTEM SET wal_level = 'logical', then restart the server (on a managed one "
-            "set its parameter for it)",
-        )
-    return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))
+    else:
+        return LogServer(int(version or 0), str(name), str(role), replicates == "1", str(encoding))
+    raise ConfigurationError(TapCode.LOG_UNSUPPORTED, f"LOG_BASED {why}")
 
 
 @dataclass(frozen=True)
@@ -170,27 +164,25 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         )
     oid, kind, has_children, parts, generated = found[0]
     root, *leaves = json.loads(str(parts))
-    for part in (root, *leaves):
-        if not part["logged"]:
-            raise ConfigurationError(
-                TapCode.LOG_TABLE_UNSUITABLE,
-                f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and "
-                f"{part['name']} is a view, "
-                "foreign, temporary or unlogged table; set another replication_method",
-            )
-    if kind == "p" and not leaves:
-        raise ConfigurationError(
-            TapCode.LOG_TABLE_UNSUITABLE,
-            f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no "
-            "partition yet; set another replication_method",
+    why, unlogged = "", [part["name"] for part in (root, *leaves) if not part["logged"]]
+    if unlogged:
+        why = (
+            f"only tables that the log holds can be LOG_BASED, and {unlogged[0]} is a view, "
+            "foreign, temporary or unlogged table; set another replication_method"
         )
-    if has_children == "1":
-        raise ConfigurationError(
-            TapCode.LOG_TABLE_UNSUITABLE,
-            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with "
-            "it, while the log has their changes as their own: set another replication_method, or "
-            f"take the children out (ALTER TABLE … NO INHERIT {name}) and run with --full",
+    elif kind == "p" and not leaves:
+        why = (
+            f"table {name} has no rows of its own in the log, as it has no partition yet; set "
+            "another replication_method"
         )
+    elif has_children == "1":
+        why = (
+            f"other tables inherit from {name}, and their rows are read with it, while the log has "
+            "their changes as their own: set another replication_method, or take the children out "
+            f"(ALTER TABLE … NO INHERIT {name}) and run with --full"
+        )
+    if why:
+        raise ConfigurationError(TapCode.LOG_TABLE_UNSUITABLE, f"stream {plan.stream}: {why}")
     for part in (root, *leaves):
         _check_identity(plan, part)
         _check_same_identity(plan, root, part)
@@ -209,35 +201,34 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
 def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     """Refuse a table without identity: once published, the server refuses its updates."""
     table, identity, key = part["name"], part["identity"], part["key"] or ()
-    way_out = _WAY_OUT.replace("{table}", table)
-    if identity == "n" or (identity in ("d", "i") and not key):
-        why = "has no primary key, or a DEFERRABLE one"
-        if identity == "n":
-            why = "has REPLICA IDENTITY NOTHING"
-        raise ConfigurationError(
-            TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: table {table} {why}, so the log can't show which row was "
-            f"changed: {way_out}",
-        )
     lacking = [] if identity == "f" else [name for name in plan.key_properties if name not in key]
-    if lacking:
-        raise ConfigurationError(
-            TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and "
-            f"its key_properties have {', '.join(lacking)}, too: take that out, or ALTER TABLE "
-            f"{table} REPLICA IDENTITY FULL",
-        )
     immediate, deferred = (
-        [set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred")
+        any(set(each) <= set(plan.key_properties) for each in part[kind] or ())
+        for kind in ("immediate", "deferred")
     )
-    ours = set(plan.key_properties)
-    if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
-        raise ConfigurationError(
-            TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is "
-            "DEFERRABLE, so two rows can have it at one time within a transaction: make the "
-            "constraint NOT DEFERRABLE, or name other key_properties",
+    if identity == "n" or (identity in ("d", "i") and not key):
+        what = (
+            "REPLICA IDENTITY NOTHING" if identity == "n" else "no primary key, or a DEFERRABLE one"
         )
+        why = (
+            f"table {table} has {what}, so the log can't show which row was changed: ALTER TABLE "
+            f"{table} REPLICA IDENTITY FULL, or give it a primary key"
+        )
+    elif lacking:
+        why = (
+            f"the log names old rows of {table} by {', '.join(key)}, and its key_properties have "
+            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
+            "FULL"
+        )
+    elif deferred and not immediate:
+        why = (
+            f"the key {', '.join(plan.key_properties)} of {table} is DEFERRABLE, so two rows can "
+            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
+            "other key_properties"
+        )
+    else:
+        return
+    raise ConfigurationError(TapCode.LOG_KEY_UNSUITABLE, f"stream {plan.stream}: {why}")
 
 
 def _check_same_identity(
