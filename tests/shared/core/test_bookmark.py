@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.core.bookmark import (
-    BUCKETS,
-    Bookmark,
-    Boundary,
-    KeyType,
-    KeyValue,
-    Since,
-    TransactionSnapshot,
-)
+from singer_spark.core.bookmark import BUCKETS, Bookmark, Boundary, Since, TransactionSnapshot
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.errors import StateError
 
 KEY = KeyValue.parse(1, KeyType.INTEGER)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.stream_options import IncrementalSpec
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, text_form

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from singer_spark.errors import SourceError
 from tap.dying import Pipe
 from tap.jdbc_files import HSQLDB, making

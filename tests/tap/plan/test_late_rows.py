@@ -8,7 +8,8 @@ import random
 import psycopg
 import pytest
 
-from singer_spark.core.bookmark import Bookmark, KeyType, TransactionSnapshot
+from singer_spark.core.bookmark import Bookmark, TransactionSnapshot
+from singer_spark.core.key_value import KeyType
 from singer_spark.errors import StateError
 from tap_spark_jdbc.plan.late_rows import LateRows, Written, written_of
 from tap_spark_jdbc.plan.slices import Slice

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from singer_spark.errors import ConfigurationError
 from tap.plan.planned import (
     COLUMNS,

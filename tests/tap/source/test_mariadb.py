@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.errors import SkippedStreamsError, SourceError
 from tap.in_process import run_tap
 from tap.opened import connected, discovered, login, source_of

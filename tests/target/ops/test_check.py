@@ -16,7 +16,7 @@ import pytest
 from needed import need
 from servers import pgbouncer
 from servers.pgbouncer import pooled
-from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from tap.opened import login
 from tap_spark_jdbc import source_check
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from singer_spark.core.key_value import KeyType as KeyType
-from singer_spark.core.key_value import KeyValue as KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import StateError
 

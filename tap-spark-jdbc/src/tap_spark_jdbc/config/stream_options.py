@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.core.settings import JSON, NOT_EMPTY, setting
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError

@@ -6,7 +6,7 @@ Dates and times are read as text, exact to the nanosecond.
 import os
 from dataclasses import replace
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from singer_spark.core.bookmark import KeyType, KeyValue
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.core.sql_type import SqlType
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table

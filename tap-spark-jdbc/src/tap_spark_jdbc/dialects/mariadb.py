@@ -7,7 +7,7 @@ JDBC reads the rows, and refuses the value.
 
 from dataclasses import replace
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import (
     CONNECTORX,
     LIMIT,

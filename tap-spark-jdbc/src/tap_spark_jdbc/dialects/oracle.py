@@ -3,7 +3,7 @@
 Its DATE has a time of day, and its empty string is NULL.
 """
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

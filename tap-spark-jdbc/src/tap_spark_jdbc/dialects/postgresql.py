@@ -6,7 +6,7 @@ of October 1582.
 
 from __future__ import annotations
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import (
     LIMIT,
     LITERALS,

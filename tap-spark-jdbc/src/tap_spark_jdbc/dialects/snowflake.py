@@ -3,7 +3,7 @@
 All times are read as text: they may have nine digits, and its numbers without scale have 38.
 """
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

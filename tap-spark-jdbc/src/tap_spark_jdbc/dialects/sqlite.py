@@ -7,7 +7,7 @@ complaint.
 
 from __future__ import annotations
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect, Marks
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

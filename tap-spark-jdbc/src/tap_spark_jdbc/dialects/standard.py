@@ -5,7 +5,7 @@ Types are recognised by their standard names; all others are refused by name.
 
 from dataclasses import replace
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 

@@ -16,7 +16,8 @@ from tap_spark_jdbc.plan.slices import Range, Slice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from singer_spark.core.bookmark import KeyType, TransactionSnapshot
+    from singer_spark.core.bookmark import TransactionSnapshot
+    from singer_spark.core.key_value import KeyType
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.extract.server import SnapshotServer
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
-from singer_spark.core.key_value import has_zone
+from singer_spark.core.bookmark import Bookmark
+from singer_spark.core.key_value import KeyType, KeyValue, has_zone
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.slices import Range

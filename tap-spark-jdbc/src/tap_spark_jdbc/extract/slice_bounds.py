@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from singer_spark.core.bookmark import Bookmark, KeyType, KeyValue
+from singer_spark.core.bookmark import Bookmark
+from singer_spark.core.key_value import KeyType, KeyValue
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.dialect import text_form
 from tap_spark_jdbc.error_codes import TapCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from singer_spark.core.sql_type import property_schema
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.error_codes import TapCode

@@ -15,7 +15,7 @@ from tap_spark_jdbc.dialects.tables import qualified
 from tap_spark_jdbc.source.discovery_bounds import PERHAPS_HIDDEN, fits, is_pattern
 
 if TYPE_CHECKING:
-    from singer_spark.core.bookmark import KeyType
+    from singer_spark.core.key_value import KeyType
     from tap_spark_jdbc.config.stream_options import IncrementalSpec
     from tap_spark_jdbc.dialects.tables import Column, Table
 

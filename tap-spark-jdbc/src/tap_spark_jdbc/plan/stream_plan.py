@@ -46,7 +46,7 @@ from tap_spark_jdbc.source.discovery_bounds import fits, is_exclusion, taken
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from singer_spark.core.bookmark import KeyValue
+    from singer_spark.core.key_value import KeyValue
     from tap_spark_jdbc.config.settings import TapSettings
 
 __all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]

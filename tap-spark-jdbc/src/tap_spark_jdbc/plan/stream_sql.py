@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from singer_spark.core.bookmark import Bookmark, Boundary, KeyValue, Since
+from singer_spark.core.bookmark import Bookmark, Boundary, Since
+from singer_spark.core.key_value import KeyValue
 from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 

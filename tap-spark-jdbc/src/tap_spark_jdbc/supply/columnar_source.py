@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from singer_spark.core.arrow_schema import arrow_schema
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from singer_spark.core.schema_mapping import stream_columns
 from singer_spark.errors import ConfigurationError, SingerSparkError, shortage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from singer_spark.core.bookmark import KeyType
+from singer_spark.core.key_value import KeyType
 from tap.dialects.unserved.named_dialects import URLS, dialect_named
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.dialects.tables import Key, Table
