@@ -114,9 +114,7 @@ class Layout:
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     def row_order(self, table: str, path: str) -> str:
-        """The object with a file's row order, for files whose name doesn't show when their rows
-        were received.
-        """
+        """The object with a file's row order, if its name doesn't show when its rows came."""
         return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
@@ -186,9 +184,7 @@ def table_of_record(path: str) -> str:
 
 
 def table_of_file(path: str) -> str:
-    """Folder of the table that a data file or a `row_order` object belongs to, without hive
-    folders.
-    """
+    """Folder of the table of a data file or a `row_order` object, without hive folders."""
     folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
     while "=" in folders[-1]:
         folders.pop()
@@ -196,25 +192,19 @@ def table_of_file(path: str) -> str:
 
 
 def is_data_file(table: str, path: str) -> bool:
-    """Whether a file below a table's folder is a data file: Parquet, and in no other subfolders
-    than hive ones.
-    """
+    """Whether a file below a table's folder is Parquet, and in no other than hive folders."""
     *folders, name = path[len(table) + 1 :].split("/")
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
 def table_folders(table: str, path: str) -> str:
-    """The hive folders between a table and one of its files; empty if there are other folders
-    between them.
-    """
+    """The hive folders between a table and one of its files; empty if one is not a hive folder."""
     folders = path[len(table) + 1 :].split("/")[:-1]
     return "/".join(folders) if all("=" in each for each in folders) else ""
 
 
 def file_age(path: str) -> str:
-    """Sort key of a table's files, oldest rows first: run ids sort in the order of the runs, then
-    the file's number.
-    """
+    """Sort key of a table's files, oldest rows first: the run's id, then the file's number."""
     return path.rpartition("/")[2]
 
 
@@ -239,9 +229,7 @@ def is_order(path: str) -> bool:
 
 
 def written_by(path: str) -> str:
-    """The part of a file's name that starts with the id of the run that wrote it, whatever the age
-    of its rows.
-    """
+    """The part of a file's name that starts with its run's id, whatever the age of its rows."""
     return sort_prefix(path).rpartition(".")[2]
 
 
@@ -251,9 +239,7 @@ def _check_root(path: str) -> None:
 
 
 def data_root_problems(path: object) -> list[str]:
-    """Problems of the data root or of a stream's own path; none for a value that is not a text,
-    which is reported elsewhere.
-    """
+    """Problems of the data root or of a stream's own path, if that is a text."""
     parts = path.strip("/").split("/") if isinstance(path, str) else [""]
     if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
         return []
@@ -264,9 +250,7 @@ def data_root_problems(path: object) -> list[str]:
 
 
 def pipeline_problems(name: object, *, local: bool) -> list[str]:
-    """Problems of the pipeline's name; in a `local` bucket, a file system accepts no longer name
-    for its folders.
-    """
+    """Problems of the pipeline's name, which names folders in a `local` bucket."""
     size = len(folder_name(name)) if isinstance(name, str) and local else 0
     if size <= LONGEST_NAME:
         return []

@@ -45,9 +45,7 @@ class LogSnapshot(Protocol):
         """
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the layout of the table's files keeps them from being compacted here; empty if they
-        can be.
-        """
+        """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
 
 
 class LogCommit(Protocol):
@@ -84,9 +82,7 @@ class TableLog(Protocol):
         """Columns of a file whose types a table of this format can't take as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files written with the columns before are read correctly in a table with the
-        columns after.
-        """
+        """Whether files with the columns before are read correctly with the columns after."""
 
     def change(
         self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None
@@ -97,33 +93,25 @@ class TableLog(Protocol):
         """
 
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
-        """Like `change` if rows only move to other files: in `staged`, or in `joined` beside a
-        change of rows.
-        """
+        """Like `change` if rows only move, to files in `staged`, or in `joined` beside a change."""
 
     def has_run(self, commit: Any) -> bool:
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit, or undo another, unless that is already done; returns the new version's
-        number, if any.
-        """
+        """Make the commit, or undo another, unless done; returns the new version, if any."""
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
 
     def unreferenced(self, table: str, record: TableRecord, before: datetime) -> Unreferenced:
-        """What no version current at `before` or later needs, limited to the table's own files;
-        only reads.
+        """What no version current at `before` or later needs, of the table's own files; only reads.
 
-        Raises:
-            StorageError: the storage failed, or this program can't handle the table.
+        Raises a StorageError if the storage failed, or this program can't handle the table.
         """
 
     def forget(self, unreferenced: Unreferenced) -> Sequence[str]:
-        """Make the table forget the files and return those that may be removed now; may be
-        repeated.
-        """
+        """Make the table forget the files; returns those to remove now. May be repeated."""
 
     def tidy(self, table: str, version: int) -> None:
         """Follow-up work after a new version; never fails."""
@@ -199,11 +187,7 @@ def check_format(
     record: TableRecord | None,
     chosen: str,
 ) -> None:
-    """Refuse a table kept in another format than the chosen one, before anything is staged.
-
-    Raises:
-        ConfigurationError: names what to do.
-    """
+    """Raise ConfigurationError if a table is kept in another format than the chosen one."""
     if (log := logs.of(chosen)) is not None:
         log.check_location(stream, table, is_new=record is None)
     if record is None:

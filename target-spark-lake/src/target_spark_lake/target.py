@@ -210,11 +210,7 @@ class TargetSparkLake(HookedTarget):
     def cb_config(  # type: ignore[override]
         cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]
     ) -> GivenConfig:
-        """Read the config files.
-
-        Raises:
-            ConfigurationError: one is missing or malformed.
-        """
+        """Read the config files; raises ConfigurationError if one is missing or malformed."""
         config: JSON = {}
         for file in value:
             if file == FROM_ENVIRONMENT:
@@ -277,11 +273,7 @@ def _set_up_logs(_: click.Context, __: click.Parameter, value: str | None) -> No
 
 
 def run() -> int:
-    """Run the command.
-
-    Raises:
-        SingerSparkError: the run failed.
-    """
+    """Run the command; raises SingerSparkError if it failed."""
     try:
         return int(TargetSparkLake.get_singer_command().main(standalone_mode=False) or 0)
     except click.ClickException as error:

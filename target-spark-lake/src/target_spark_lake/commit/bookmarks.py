@@ -64,11 +64,7 @@ class BookmarkKey:
     bits: int | None = None
 
     def value(self, text: str) -> KeyValue:
-        """Parse a value written by hand.
-
-        Raises:
-            ValueError: it is not a value of this key; the message says what one looks like.
-        """
+        """Parse a value written by hand; raises ValueError, which says what a value looks like."""
         try:
             self._check_spelling(text)
             parsed = KeyValue.parse(text, self.key_type, aware=self.aware)
@@ -116,9 +112,7 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
 def key_of_bookmark(
     name: str, value: Any, columns: Mapping[str, str], source: str
 ) -> BookmarkKey | None:
-    """The key from a saved value, by its form first, since a user may have set the key's type; None
-    if unclear.
-    """
+    """The key from a saved value's form, as a user may have set its type; None if unclear."""
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -135,9 +129,7 @@ def key_of_bookmark(
 
 
 def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
-    """The key from its column in the lake; None if there is none, or its type fits several kinds of
-    key.
-    """
+    """The key from its column in the lake; None if that is missing or fits several kinds of key."""
     column = columns.get(name, "")
     source = f"the table's column is {column}"
     if column.startswith("decimal"):
@@ -194,9 +186,7 @@ def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def lag_seconds(value: Any, now: datetime) -> float | None:
-    """Seconds that a watermark (UTC if without zone) is behind an aware moment; None if it is not a
-    time.
-    """
+    """Seconds that a watermark (UTC if without zone) is behind a moment; None if it is no time."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return None
     try:
@@ -208,8 +198,7 @@ def lag_seconds(value: Any, now: datetime) -> float | None:
 
 
 def idle_seconds(value: Any, read_at: datetime | None, now: datetime) -> float | None:
-    """How long a stream has had no new row: the age of its watermark, if a run that began later, at
-    `read_at`, read it.
+    """How long a stream has had no new row: its watermark's age, if a later run read it.
 
     That is not a lag, because the lake has all that the source had. None: there may be newer rows,
     or the key is not a time.
@@ -231,9 +220,7 @@ def newest_row_text(age: float, idle: float | None) -> str:
 
 
 def unread_lags(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """As `lags_at`, if the run that left a state did not read all that the source had; otherwise
-    there is no lag.
-    """
+    """As `lags_at` if the run that left a state ended early; otherwise there is no lag."""
     return lags_at(state, moment) if ended_early(state) else {}
 
 

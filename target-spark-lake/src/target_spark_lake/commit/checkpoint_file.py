@@ -107,8 +107,7 @@ def staged_files(checkpoint: Checkpoint) -> dict[str, int]:
 def take_over(
     lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None
 ) -> Checkpoint | None:
-    """Keep what the new holder can resume from, and remove everything else that earlier runs
-    staged.
+    """Keep what the new holder can resume from; remove everything else that earlier runs staged.
 
     Returns the signed checkpoint if it fits the committed state and the last run, otherwise None.
     """
@@ -170,9 +169,7 @@ class CheckpointFile:
         self._taken = _run_folders(lock.layout, staged_files(current)) if current else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Replace the checkpoint by a newer one; returns False if another process wrote it or the
-        storage failed.
-        """
+        """Replace the checkpoint by a newer one; False if that failed or another process did."""
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
         try:
@@ -186,9 +183,7 @@ class CheckpointFile:
             return False
 
     def discard(self) -> None:
-        """Withdraw the current checkpoint, or this run's own, from all later runs, and free its
-        space.
-        """
+        """Withdraw the current or this run's own checkpoint from later runs, and free its space."""
         if (self.current is None and not self.offered) or not self._exchange(_void(self._run_id)):
             return
         self._remove_taken()
@@ -197,9 +192,7 @@ class CheckpointFile:
         self.offered.clear()
 
     def remove(self) -> None:
-        """Remove the checkpoint after the commit; if the storage fails, the next start removes
-        it.
-        """
+        """Remove the checkpoint after the commit; if that fails, the next start removes it."""
         self._storage.delete(self._layout.checkpoint)
         self._remove_taken()
 

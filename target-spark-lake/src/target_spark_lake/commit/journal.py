@@ -124,9 +124,7 @@ def plan_commit(
 
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
-    """The files to remove; those of older versions of a table with a log are kept for its
-    readers.
-    """
+    """The files to remove; a table with a log keeps those of older versions for its readers."""
     yield from getattr(change.log, "leaves", ())
     for path in (*change.retire, *change.joined_from) if change.log is None else ():
         yield path
@@ -155,9 +153,8 @@ def committed_body(
 ) -> JSON:
     """A commit as a JSON object.
 
-    `state` is None if the saved one stays, `state_location` if it is in the bucket.
-
-    `shapes` are those of all streams that runs have loaded so far.
+    `state` is None if the saved one stays, `state_location` if it is in the bucket. `shapes` are
+    those of all streams that runs have loaded so far.
     """
     return {
         **head,
@@ -283,8 +280,7 @@ def mark_abandoned(storage: Storage, layout: Layout, run_id: str, by: RunEntry) 
 def prune(
     storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = ""
 ) -> None:
-    """Remove the oldest journals beyond those kept, a limited number at once, so that no run waits
-    long.
+    """Remove the oldest journals beyond those kept, a limited number at once, so that no run waits.
 
     Of the `decided` runs, newest first, those beyond `KEPT_RUNS` and newer than `after` are
     removed, unless in `keep`.

@@ -159,11 +159,7 @@ class RunLock:
         self._thread.start()
 
     def ensure_held(self) -> None:
-        """Check that this run's generation is the highest one present.
-
-        Raises:
-            LockedError: another run took the pipeline over.
-        """
+        """Check that this run's generation is the highest one; raises LockedError if it isn't."""
         newest = newest_entry(self.storage, self.layout)
         if newest is None:
             raise LockedError(
@@ -187,9 +183,7 @@ class RunLock:
             self.storage.delete(entry_path(self.layout, entry.generation))
 
     def stop(self) -> None:
-        """Stop the heartbeats without releasing the lock, so that an undecided run is left for the
-        next one to decide.
-        """
+        """Stop the heartbeats without releasing the lock: the next run decides this one."""
         self._stopped.set()
         self._thread.join()
 
@@ -236,8 +230,7 @@ def take_lock(
     process: Process | None = None,
     command: str | None = None,
 ) -> RunLock:
-    """Take the pipeline's lock if it is free, its holder is dead or, with `force`, even from a
-    living holder.
+    """Take the pipeline's lock if it is free or its holder is dead; with `force` in any case.
 
     The arguments are those of `open_run`.
 

@@ -91,9 +91,7 @@ class PipelineRun:
 
     @cached_property
     def starts_over(self) -> bool:
-        """Whether a tap has no state to start from: none was saved yet, or it was emptied by hand
-        (`state reset`).
-        """
+        """Whether no state was saved yet, or it was emptied by hand (`state reset`)."""
         saved = self.committed_state()
         if saved is None:
             return True
@@ -106,8 +104,7 @@ class PipelineRun:
 
     @property
     def shapes(self) -> Mapping[str, str]:
-        """What determined each stream's table (`StreamSink.shape`) when a committed run last
-        loaded it.
+        """What determined each stream's table (`StreamSink.shape`) at its last commit.
 
         Streams that only version 0.1.0 loaded are not known.
         """
@@ -115,16 +112,13 @@ class PipelineRun:
         return last.body.get(journal.SHAPES, {}) if last is not None else {}
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
-        """Refuse a run that started from another state than the committed one
-        (`saved_state.check_start`).
-        """
+        """Refuse a run that started from another state (`saved_state.check_start`)."""
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
     def guard_checkpoint(self, command: str, again: str) -> None:
-        """Refuse a command that would void what the next run could resume from.
+        """Raise LockedError if a command would void what the next run could resume from.
 
-        Raises:
-            LockedError: there is such a run; `again` says what to do after it.
+        `again` says what to do after that run.
         """
         left = self.recovery.checkpoint
         if left is not None:
@@ -138,8 +132,7 @@ class PipelineRun:
     def write_checkpoint(
         self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]
     ) -> bool:
-        """Offer what is staged (`target`) to a later run, in case this one dies; returns False if
-        that failed.
+        """Offer what is staged (`target`) to a later run; returns False if that failed.
 
         `state` is the STATE that covers all of it, `resume` what the tap sent with it.
         """
@@ -154,8 +147,7 @@ class PipelineRun:
     def table_record(self, stream: str, table: str) -> TableRecord | None:
         """The record of an existing table; None for a new one.
 
-        Raises:
-            ConfigurationError: another pipeline or another stream owns the table.
+        Raises a ConfigurationError if another pipeline or stream owns the table.
         """
         record = read_record(self.storage, self.layout.table_record(table))
         if record is not None:
@@ -163,8 +155,7 @@ class PipelineRun:
         return record
 
     def current_record(self, stream: str, table: str) -> TableRecord | None:
-        """The table's record with the columns that readers see: those of the table's own log, if it
-        has one.
+        """The table's record with the columns that readers see: those of its log, if it has one.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
@@ -253,9 +244,7 @@ class PipelineRun:
 
     @contextmanager
     def failing(self, *refusals: type[SingerSparkError]) -> Iterator[None]:
-        """Fail the run if the body raises; for one of the `refusals`, end it without a trace
-        instead.
-        """
+        """Fail the run if the body raises; for one of the `refusals`, end it without a trace."""
         try:
             yield
         except refusals:
@@ -268,10 +257,8 @@ class PipelineRun:
     def fail(self, error: BaseException) -> None:
         """Leave a report, remove what is staged except the checkpoint's files, release the lock.
 
-        Never raises.
-
-        This is safe at any point: a committed run stays committed, since the first to create the
-        journal decides.
+        Never raises, and is safe at any point: a committed run stays committed, since the first to
+        create the journal decides.
         """
         try:
             body = journal.aborted_body(self._head(), journal.FAILED, error)

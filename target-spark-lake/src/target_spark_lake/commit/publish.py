@@ -43,8 +43,7 @@ Item = TypeVar("Item")
 
 
 def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
-    """Publish a committed run: new files, table logs, retired files, table records, state, mark in
-    the journal.
+    """Publish a committed run: files, table logs and records, state, the mark in the journal.
 
     Returns the published entry. If another process takes over, that one finishes the run.
 
@@ -167,11 +166,9 @@ def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[It
 
 
 def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
-    """Check that no other process has published the run meanwhile, or abandoned it, which makes its
-    old files current.
+    """Raise LockedError if another process has published the run, or abandoned it.
 
-    Raises:
-        LockedError: another process did.
+    An abandoned run's old files are current again.
     """
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase not in phases:
@@ -238,8 +235,7 @@ def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: Run
 
 
 def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
-    """Remove retired files that came back, as a copy inside a store may complete after its process
-    has died.
+    """Remove retired files that came back: a copy in a store may complete after its process died.
 
     Only the newest files are checked, because older copies ended long ago; this bounds the cost of
     a start.
@@ -257,11 +253,7 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
 
 
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
-    """Refuse a commit with missing or truncated files, and make the others survive a power cut.
-
-    Raises:
-        StorageError: names the file.
-    """
+    """Raise StorageError if a file is missing or truncated; make all survive a power cut."""
     files = tuple(staged)
     for file, size in zip(
         files, each(storage, lambda file: storage.size(file.path), files), strict=True

@@ -92,8 +92,7 @@ class Recovery:
 def recover(
     lock: RunLock, store: StateStore, *, may_move: bool = True, abandoning: str | None = None
 ) -> Recovery:
-    """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can
-    resume from.
+    """Finish committed runs, undo others, and remove what can't be resumed from.
 
     A state kept elsewhere is moved to the store if `may_move`; the committed run `abandoning` is
     reverted if it can't be published.
@@ -132,9 +131,7 @@ def recover(
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
-    """Decide an undecided run as dead, which keeps it from committing even if it was only
-    suspended.
-    """
+    """Decide an undecided run as dead: even if it was only suspended, it can't commit any more."""
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
@@ -316,9 +313,7 @@ def _undoing(
     plan: Plan,
     lost: tuple[PublishedFile, ...],
 ) -> Plan:
-    """The plan that undoes a run: what is removed, what is kept after all, and which log entries
-    undo others.
-    """
+    """The plan that undoes a run: what is removed, what stays, which log entries undo others."""
     converts = entry.body.get("command") == CONVERT
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
     logs = TableLogs(storage, layout)
@@ -376,8 +371,7 @@ def _is_rewritten(file: PublishedFile) -> bool:
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
-    """The state before a run, or an empty one; None if the run saves none, so that the saved state
-    is left alone.
+    """The state before a run, or an empty one; None if the run saves none, so the saved one stays.
 
     It is written even if it is equal, because a process that was suspended before writing the run's
     state must find a changed object.
@@ -402,9 +396,7 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
-    """The stream of a file: by the record of its table, or else by its staged path, below
-    `staging/runs/<pipeline>/<run>/<stream>`.
-    """
+    """The stream of a file, by its table's record, or else by its staged path below `STAGED`."""
     for path, record in plan.tables.items():
         if table_of_file(file.final) == table_of_record(path):
             return record.stream

@@ -44,11 +44,7 @@ NOT_PUBLISHED = (
 
 
 def check_has_run(storage: Storage, pipeline: str) -> None:
-    """Refuse a pipeline that never ran in the lake.
-
-    Raises:
-        ConfigurationError: names the existing pipelines.
-    """
+    """Raise ConfigurationError, which lists the pipelines, if this one never ran in the lake."""
     if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
         return
     known = pipelines(storage, *KINDS)
@@ -75,9 +71,7 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only
-    after that.
-    """
+    """Outcome of a decided run: a committed one runs until it is published, and then succeeds."""
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
     return (
@@ -94,9 +88,7 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
-    """The committed state and the run that saved it; nulls if it was edited by hand, or there is
-    none.
-    """
+    """The committed state and the run that saved it; nulls if there is none, or it was edited."""
     source = StateSource(store, storage, layout.pipeline)
     last = source.last
     if last is not None and store.location is None and location_of(last) is not None:
@@ -170,9 +162,7 @@ def runs(storage: Storage, layout: Layout) -> list[JSON]:
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:
-    """Outcome and error of a run without a journal: running, or dead before its commit and not yet
-    undone.
-    """
+    """Outcome and error of a run without a journal: running, or dead and not yet undone."""
     if lock.is_held():
         return RUNNING, None
     return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

@@ -43,9 +43,7 @@ class Saving(StrEnum):
 
 
 def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> Saving:
-    """The mode of the Meltano run that started this process, by the rules for Meltano's own state
-    record.
-    """
+    """The mode of the Meltano run that started this process, by the rules for Meltano's state."""
     if not environ.get("MELTANO_LOADER_NAME"):
         return Saving.REPLACE
     if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
@@ -72,9 +70,7 @@ def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequen
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits, given its last STATE and the streams it sent; None to keep the
-    saved one.
-    """
+    """The state that a run commits: its last STATE and streams sent; None to keep the saved one."""
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
@@ -83,9 +79,7 @@ def state_to_save(
 def merged_state(
     saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()
 ) -> JSON:
-    """A state merged into the saved one: bookmarks are replaced whole, and dropped for streams that
-    were sent.
-    """
+    """A state merged into the saved one: bookmarks replaced whole, dropped for streams sent."""
     merged = {**(saved or {}), **value}
     before, after = (saved or {}).get("bookmarks"), value.get("bookmarks")
     if isinstance(before, dict) and isinstance(after, dict):
@@ -145,11 +139,7 @@ def check_resumed(
     checkpoint: Checkpoint | None,
     pipeline: str,
 ) -> Checkpoint:
-    """Return the checkpoint; refuse a run that resumes from anything else.
-
-    Raises:
-        StateError: it resumes from another checkpoint, or there is none any more.
-    """
+    """Return the checkpoint; raises StateError if the run resumes from anything else."""
     if checkpoint is None:
         raise StateError(
             LakeCode.RESUMPTION_LOST,
@@ -182,9 +172,7 @@ def state_id_of(pipeline: str) -> str:
 def pipeline_under_meltano(
     environ: Mapping[str, str], parent_arguments: Sequence[str]
 ) -> str | None:
-    """State id of the Meltano run that started this process, `:` written as `.`; None outside a
-    pipeline.
-    """
+    """State id of the Meltano run that started this process, `.` for `:`; None outside of one."""
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")
     if not (extractor and loader):
@@ -204,9 +192,7 @@ def pipeline_under_meltano(
 
 
 def location_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
-    """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and
-    pipeline.
-    """
+    """Where Meltano keeps this run's state, if not in the target's bucket and pipeline."""
     handed = handed_over(environ)
     if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
         return None

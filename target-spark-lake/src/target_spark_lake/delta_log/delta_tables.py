@@ -43,8 +43,7 @@ UNREADABLE = "%"
 
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Write the entry that undoes another run's, if that was made, or else one that keeps it from
-    being made later.
+    """Write the entry that undoes another run's, or, if that was not made, one that prevents it.
 
     Either entry contains this run's transaction, so that a process that still tries to publish the
     other run finds a later one.
@@ -70,9 +69,7 @@ def fate(storage: Storage, commit: DeltaCommit) -> Fate:
 
 
 def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether a table without the other run's entry is left alone: it is another writer's, or can't
-    be written.
-    """
+    """Whether a table without the other run's entry is another writer's, or can't be written."""
     if commit.makes_table or is_another(commit, current):
         return True
     try:

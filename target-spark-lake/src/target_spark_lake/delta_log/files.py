@@ -77,9 +77,7 @@ def _readable(folder: str) -> str:
 
 
 def logged_columns(record: TableRecord) -> Struct:
-    """A table's columns as its log has them: the stream's, followed by those derived from times in
-    folder names.
-    """
+    """A table's columns in its log: the stream's, then those derived from folders of times."""
     made = (part.derived_column for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
@@ -149,9 +147,7 @@ def _restated(
     schema: str | None,
     columns: Struct,
 ) -> tuple[AddedFile, ...]:
-    """The files that stay although the table gets columns, of which their statistics know
-    nothing.
-    """
+    """The files that stay, if the table gets columns that are missing from their statistics."""
     if (
         before is None
         or schema is None
@@ -166,9 +162,7 @@ def _restated(
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
-    """The log entry's content if the table's rows only move to other files; columns and partitions
-    stay.
-    """
+    """The entry's content if rows only move to other files; columns and partitions stay."""
     assert change.record is not None
     planned = DeltaCommit(
         change.table,
@@ -196,9 +190,7 @@ def _statistics(
 
 
 def _described(columns: Struct, most: int) -> dict[str, LakeType]:
-    """The columns that delta-rs looks for in statistics, and perhaps more: it has none of arrays
-    and bytes.
-    """
+    """The columns that delta-rs looks for in statistics, or more: none of arrays and bytes."""
     found = [
         each for each in columns if not isinstance(each.type, Array) and str(each.type) != "binary"
     ]
@@ -232,9 +224,7 @@ def _check_values(
 
 
 def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
-    """Columns that are NOT NULL in a `schemaString` but may be NULL in a row of these files (path
-    to bytes).
-    """
+    """NOT NULL columns of a `schemaString` that may be NULL in these files (path to bytes)."""
     names = [name for name, inside in required_columns(schema).items() if not inside]
     if not names:
         return []
@@ -243,8 +233,7 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
 
 
 def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -> str:
-    """A file's `stats`: what its footer says about the described columns, or only the rows if it
-    lacks something.
+    """A file's `stats` of the described columns; only its rows if its footer lacks something.
 
     If a file has statistics, but none of a column, delta-rs finds none of its rows by a filter on
     that column.
@@ -277,9 +266,7 @@ def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | No
 
 
 def _value(bound: Any) -> Any:
-    """A value as spelled in the log: timestamps exact to the microsecond, decimals without an
-    exponent.
-    """
+    """A value as the log spells it: times to the microsecond, decimals without an exponent."""
     if isinstance(bound, Decimal):
         return Spelled(f"{bound:f}")
     if isinstance(bound, datetime):

@@ -87,9 +87,7 @@ class DeltaCommit:
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:
-        """The commit as a JSON object; rarely used members are left out if empty, because older
-        programs don't know them.
-        """
+        """The commit as a JSON object, without empty members that older programs don't know."""
         body = asdict(self)
         return {name: value for name, value in body.items() if value or name not in OF_SOME}
 
@@ -160,9 +158,7 @@ class DeltaChange:
 
 
 def transaction_number(run_id: str) -> int:
-    """The time in a run's id in microseconds since 1970, which increases with each run of a
-    pipeline.
-    """
+    """The time in a run's id in microseconds since 1970; it increases with each run."""
     return (time_of(run_id) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
@@ -173,9 +169,7 @@ def log_entry(
     remove: Iterable[AddedFile],
     again: Iterable[AddedFile],
 ) -> bytes:
-    """The entry of the next version: `remove` is removed, `again` is added again, and `schema` is
-    None if unchanged.
-    """
+    """The next version's entry: some files removed, some added `again`, `schema` if it changes."""
     transaction = {
         "appId": commit.application,
         "version": commit.transaction,

@@ -51,9 +51,7 @@ _AMOUNT = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|w
 def last_transaction(
     storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int
 ) -> int:
-    """The number of the pipeline's last transaction.
-
-    0 if there is none since the commit was planned.
+    """The number of the pipeline's last transaction; 0 if there is none since the commit's plan.
 
     The log entries are searched too, because a table's owner may make transactions expire early.
 
@@ -77,9 +75,7 @@ def last_transaction(
 
 
 def transactions(storage: Storage, commit: DeltaCommit, version: int) -> list[int] | None:
-    """The numbers of the pipeline's transactions in a version; None if the log does not reach back
-    to it.
-    """
+    """The pipeline's transactions in a version, by number; None if the log lacks the version."""
     data = storage.read(log_file(commit.table, version))
     if data is None:
         return None
@@ -112,9 +108,7 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
 
 
 def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the log still has everything to reconstruct the version that a commit was planned
-    on.
-    """
+    """Whether the log can still reconstruct the version that a commit was planned on."""
     names = [file.path.rpartition("/")[2] for file in storage.list(f"{commit.table}/{LOG_FOLDER}")]
     first = min(
         (int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"),
@@ -142,11 +136,9 @@ def only_rearranges(storage: Storage, table: str, version: int) -> bool:
 def unreferenced(
     storage: Storage, table: str, record: TableRecord, before: datetime
 ) -> Unreferenced:
-    """What no version needs that was current at `before` or later, or at an earlier moment if the
-    table's owner keeps files longer.
+    """What no version needs that was current at `before` or later, or in the owner's retention.
 
-    Raises:
-        StorageError: the log is missing or can't be read.
+    Raises a StorageError if the log is missing or can't be read.
     """
     # Listed first, so that files written meanwhile are not included.
     listed = storage.list(table)
@@ -191,11 +183,7 @@ def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
 
 
 def retention(configuration: Mapping[str, str], table: str) -> timedelta:
-    """How long the table's owner keeps replaced files; zero if not set.
-
-    Raises:
-        StorageError: the value is not an interval.
-    """
+    """How long the owner keeps replaced files; zero if not set, StorageError if no interval."""
     text = configuration.get(RETENTION, "").strip().lower()
     amounts = text.removeprefix("interval").strip()
     if _AMOUNT.sub("", amounts).strip() or (text and not amounts):
@@ -220,9 +208,7 @@ def _starts_the_log(entries: Sequence[FileInfo]) -> bool:
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:
-    """The entries written since an instant, and all after them; an entry without a time counts as
-    young.
-    """
+    """The entries from the first one written since an instant, or without a time, on."""
     for number, entry in enumerate(entries):
         if entry.modified is None or entry.modified >= before.timestamp():
             return list(entries[number:])

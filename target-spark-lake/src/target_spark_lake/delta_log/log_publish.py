@@ -159,9 +159,7 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
 
 
 def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
-    """The new `schemaString`, including other writers' changes since the run was planned; None if
-    unchanged.
-    """
+    """The new `schemaString` with other writers' changes since the plan; None if unchanged."""
     assert commit.seen is not None
     if current.version == commit.seen:
         return commit.schema
@@ -208,8 +206,7 @@ def _way_out(commit: DeltaCommit, where: str) -> str:
 def _restoration(
     storage: Storage, commit: DeltaCommit, current: DeltaSnapshot
 ) -> tuple[list[AddedFile], list[AddedFile]]:
-    """Files to remove and to bring back, if another writer rewrote files that the commit replaces
-    (OPTIMIZE).
+    """Files to remove and to bring back if another writer rewrote files to be replaced (OPTIMIZE).
 
     The new files hold rows that the commit replaces, but no other rows than the files before them.
     So those older files are restored in the same log entry, except the ones that the commit
@@ -245,8 +242,7 @@ def _restoration(
 
 
 def write_checkpoint(storage: Storage, table: str) -> None:
-    """Write a checkpoint to save readers from reading the whole log, and remove expired parts of
-    the log.
+    """Write a checkpoint, so that readers need not read the whole log, and drop expired parts.
 
     Never fails, as without it reading only takes longer.
     """

@@ -52,8 +52,7 @@ def _parts(kind: LakeType) -> Iterator[LakeType]:
 
 
 def schema_after(before: str | None, columns: Struct) -> str | None:
-    """The `schemaString` of a table that gets exactly these columns; None if it equals the one
-    before.
+    """The `schemaString` of a table that gets exactly these columns; None if it is the one before.
 
     Everything else in it (comments, NOT NULL) is kept, and so is the order.
     """
@@ -123,9 +122,7 @@ def columns_in_the_way(current: str, before: str, after: str | None) -> list[str
 
 
 def _holds(now: Any, before: Any) -> bool:
-    """Whether files with the type before can be read with the current type: struct members may have
-    been added.
-    """
+    """Whether files of the type before can be read as the current one; members may be added."""
     match now, before:
         case {"fields": [*some]}, {"fields": [*others]}:
             known = _by_name(some)
@@ -139,11 +136,7 @@ def _holds(now: Any, before: Any) -> bool:
 
 
 def columns_of_log(schema: str) -> Struct:
-    """The columns of a `schemaString`.
-
-    Raises:
-        ValueError: names a column with a type that no lake column has.
-    """
+    """The columns of a `schemaString`; raises ValueError naming a column of unknown type."""
     return Struct(
         tuple(
             Field(each["name"], _lake_type(each["name"], each["type"])) for each in _fields(schema)
@@ -186,9 +179,7 @@ def _requires(kind: Any) -> bool:
 
 
 def rules_of_columns(schema: str) -> list[str]:
-    """Rules of columns for their writers besides the type, in words: `column total:
-    delta.invariants`.
-    """
+    """Rules of columns for writers besides the type, as `column total: delta.invariants`."""
     return [
         f"column {path}: {name}"
         for path, rules in _metadata("", _fields(schema))

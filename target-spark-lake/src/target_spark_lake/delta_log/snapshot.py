@@ -100,11 +100,9 @@ class DeltaSnapshot:
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's log, which others may have changed since the
-        last run.
+        """The record with the columns of the table's log, which others may have changed.
 
-        Raises:
-            SchemaError: a column has a type that no lake column has.
+        Raises a SchemaError if a column has a type that no lake column has.
         """
         try:
             logged = columns_of_log(self.schema)
@@ -125,9 +123,7 @@ class DeltaSnapshot:
         )
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the layout of the table's files keeps them from being compacted here; empty if they
-        can be.
-        """
+        """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
         if self.partitioned != folder_names(record.partition_by):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
@@ -155,8 +151,7 @@ def read_snapshot(
     *,
     known: bool = True,
 ) -> DeltaSnapshot | None:
-    """The table now or at a version, with an application's last transaction; None if there is no
-    log.
+    """The table now or at a version, with an application's last transaction; None without a log.
 
     Raises:
         StorageError: the log can't be read, or (if `known`) the table has features that this

@@ -55,9 +55,7 @@ class Join:
 
     @property
     def is_ordered_by_name(self) -> bool:
-        """Whether the name shows the age of all rows, because no other folder received rows between
-        the files.
-        """
+        """Whether names show the age of all rows: no other folder received rows in between."""
         own = all(
             parts == own_parts(file.path)
             for file, parts in zip(self.files, self.parts, strict=True)

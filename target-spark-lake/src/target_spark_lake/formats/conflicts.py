@@ -45,11 +45,7 @@ _LOWER_BITS = (1 << 63) - 1
 def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordBatch:
     """Reduce rows to the columns of the decision, under names that no user's column has.
 
-    Args:
-        rows: Columns `MergeRules.columns` and `ROW_ID`; for a key that is still in the source, only
-            the key.
-        rules: How to decide between the rows of a key.
-        side: Whose rows they are.
+    The rows have the columns `MergeRules.columns` and `ROW_ID`; on the side `PRESENT` only the key.
     """
     columns = {
         name: _one_zero(rows.column(key))
@@ -70,14 +66,10 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide what becomes of each row: `ROW_ID`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that
-    does not stay.
+    """Decide each row: `ROW_ID`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of those that don't stay.
 
-    Args:
-        rows: All contenders of some keys, those of the table only if they may be affected; a column
-            that the side of a
-            row lacks is NULL.
-        rules: How to decide between the rows of a key.
+    The rows are all contenders of some keys, those of the table only if they may be affected. A
+    column that a row's side lacks is NULL.
     """
     if not rows.num_rows:
         of_rows = [(ROW_ID, pa.int64()), (VERDICT, pa.string())]
@@ -104,9 +96,7 @@ def key_names(rules: MergeRules) -> list[str]:
 
 
 def key_codes(keys: Sequence[pa.Array]) -> pa.Array:
-    """A number from 0 for each row, the same for the same values of all columns; NULLs are the
-    same.
-    """
+    """A number from 0 for each row, the same for equal values of all columns, NULLs included."""
     return reduce(_paired, map(_code, keys))
 
 
@@ -176,9 +166,7 @@ def _keyless(rows: pa.Table, rules: MergeRules) -> pa.Array:
 
 
 def _taking_part(rows: pa.Table, rules: MergeRules) -> pa.Array | None:
-    """The rows of the run, and the rows of the table that have the same keys or are deleted; None:
-    all rows.
-    """
+    """The run's rows, and the table's with the same keys or deleted ones; None: all rows."""
     side = _whole(rows, SIDE)
     own = pc.not_equal(side, PRESENT)
     if rules.stale or rules.whole:

@@ -60,9 +60,7 @@ _OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 @dataclass(frozen=True)
 class CompactedTable:
-    """The result for a table of a stream: number and bytes of the files removed and of those that
-    replace them.
-    """
+    """The result for a table: number and bytes of the files removed, and of their replacements."""
 
     stream: str
     table: str
@@ -85,9 +83,7 @@ class _Plan:
 def compact(
     run: PipelineRun, settings: TargetSettings, stream: str | None = None
 ) -> tuple[CompactedTable, ...]:
-    """Join small files of one stream's tables, or of all, and commit.
-
-    If there are none, the run leaves no trace.
+    """Join small files of one stream's tables, or of all, and commit; none: without a trace.
 
     Returns the tables that changed; the run is ended in any case.
 
@@ -174,9 +170,7 @@ def _compacted(plan: _Plan, change: TableChange) -> CompactedTable:
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
-    """Convert the pipeline's tables to the chosen format, all or none.
-
-    The run is ended in any case.
+    """Convert the pipeline's tables to the chosen format, all or none; ends the run in any case.
 
     With a `stream` only its tables are converted (with append-dedup it has two). Returns the
     folders of the converted tables; empty if all already had that format.
@@ -273,9 +267,7 @@ class Vacuumed:
 
     @property
     def of_the_run(self) -> tuple[Unreferenced, ...]:
-        """All that the journal names; batches that no run took are removed at the end of any
-        run.
-        """
+        """All that the journal names; any run's end removes batches that no run took."""
         return tuple(
             found
             for found in (*self.tables, self.rejected, self.journals)

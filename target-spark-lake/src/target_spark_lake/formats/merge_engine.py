@@ -126,9 +126,7 @@ class ArrowMerge:
         return ArrowRows(self.storage)
 
     def resolve(self, conflict: Conflict) -> Verdicts:
-        """What becomes of each row; ranges of keys are handled one after another, so that memory is
-        bounded.
-        """
+        """What becomes of each row; memory is bounded by deciding one range of keys at a time."""
         parts = [self._resolved(conflict, each) for each in self._ranges(conflict)]
         decided = pa.concat_tables(parts).sort_by(ROW_ID)
         gone, deleted = (pc.sum(decided[name]).as_py() or 0 for name in (GONE, DELETED))
@@ -186,9 +184,7 @@ class ArrowMerge:
                 yield rows
 
     def _ranges(self, conflict: Conflict) -> list[KeyRange]:
-        """Ranges of the first column of the key, each with about as many rows as may be compared at
-        once.
-        """
+        """Ranges of the key's first column, each with about as many rows as compared at once."""
         examined = (
             *conflict.incoming,
             *(conflict.candidates if conflict.rules.examines_all else ()),

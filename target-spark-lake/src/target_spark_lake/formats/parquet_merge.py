@@ -129,9 +129,7 @@ class _Merge:
         )
 
     def _refuse_too_many(self, gone: int) -> None:
-        """Check, before anything is written, that the source lacks no more rows than the user
-        allows.
-        """
+        """Check, before anything is written, that not too many rows are gone from the source."""
         if self._load.present is None or not gone:
             return
         living, stream = self._living(), self._load.schema.stream
@@ -141,9 +139,7 @@ class _Merge:
         )
 
     def _refuse_shrink(self, verdicts: Verdicts) -> None:
-        """Check the same of a stream that was sent whole: the rows that it did not send are
-        removed.
-        """
+        """Check the same of a stream that was sent whole: rows that it lacks are removed."""
         limit, living = self._writer.settings.max_shrink_percent, 0
         if limit is None or not self._found.rules.stale or not (living := self._living()):
             return
@@ -152,9 +148,7 @@ class _Merge:
         refuse_shrink(self._load.schema.stream, living, after, limit)
 
     def _living(self) -> int:
-        """The table's rows that are not marked as deleted, of the files that may hold affected
-        rows.
-        """
+        """The rows not marked as deleted in the table's files that may hold affected rows."""
         living, unknown = undeleted_rows(self._candidates, self._found.table)
         return living + (self._engine.undeleted(unknown) if unknown else 0)
 
@@ -244,23 +238,17 @@ class _Merge:
         return [file for path, file in self._staged.items() if path not in paths]
 
     def _needs_rewriting(self, file: NumberedFile) -> bool:
-        """Whether a staged file can't become the table's: the history needs it, or it must not be
-        visible as it is.
-        """
+        """Whether a staged file can't become the table's: it is the history's, or internal."""
         return self._load.schema.method.has_history or self._is_internal(file)
 
     def _is_internal(self, file: NumberedFile) -> bool:
-        """Whether a staged file has columns that readers must not see, or lacks the hive folders it
-        should be in.
-        """
+        """Whether a staged file has columns not for readers, or lacks its hive folders."""
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)
 
 
 def _columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
-    """The table's columns; without metadata, the columns of mark and version are added as soon as
-    one is needed.
-    """
+    """The table's columns, with those of mark and version once they are needed."""
     may_mark = rules.deletes or rules.activated is not None or load.present is not None
     needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}
     return merging_columns(load.columns, [name for name in needed if needed[name]])

@@ -156,9 +156,7 @@ class _Comparison:
         return self._key in rows.schema.names
 
     def _groups(self, file: StagedFile, *, every: bool = False) -> Iterator[pa.RecordBatch]:
-        """The row groups of a file with the table's columns: those that may be compared, or `every`
-        one.
-        """
+        """A file's row groups with the table's columns, if they may be compared; or `every` one."""
         columns = columns_inside(self._columns, file)
         try:
             with open_parquet(self._writer.run.storage, file.path) as opened:
@@ -195,9 +193,7 @@ class _Comparison:
             return False
 
     def _bound(self, kind: pa.DataType) -> pa.Scalar | None:
-        """The lowest key that is compared, as a value of the key's column; None if that can't hold
-        it.
-        """
+        """The lowest key compared, as the key column's type; None if that can't hold it."""
         since = self._schema.sent_since
         try:
             if pa.types.is_integer(kind):

@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 
 
 def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Deletes, filled from the newest earlier row of their key, since a tap often sends only the
-    key.
-    """
+    """Deletes with values of the newest earlier row of their key: taps often send only the key."""
     theirs = _newest(deleted, before, keys)
     own = {*keys, *METADATA_COLUMNS, ROW_ID}
     return _with(
@@ -64,9 +62,7 @@ def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.
 
 
 def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Rows with unchanged columns, filled from the newest row of the key that has a value for them;
-    a delete gets all values that it lacks.
-    """
+    """Rows with unchanged columns, and deletes, filled from the newest row with values."""
     own = {*keys, *METADATA_COLUMNS, UNCHANGED, ROW_ID}
     is_delete = pc.is_valid(lacking[DELETED_AT])
     columns = {UNCHANGED: pa.nulls(lacking.num_rows, pa.string())}
@@ -83,17 +79,13 @@ def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Ta
 def filled_in(
     rows: pa.Table, known: pa.Table, keys: Sequence[str], names: Sequence[str]
 ) -> pa.Table:
-    """Fill columns that the run does not send (`names`) from the rows of the same keys, as other
-    writers left them.
-    """
+    """Rows with the columns that the run lacks (`names`) as other writers left them."""
     theirs = _newest(rows, known, keys)
     return _with(rows, {name: _take(known[name], theirs) for name in names})
 
 
 def _newest(rows: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each row, the number of the newest row `before` with the same key; NULL if there is
-    none.
-    """
+    """For each row, the number of the newest row `before` of its key; NULL if there is none."""
     both = [
         pa.chunked_array([*rows[name].chunks, *before[name].chunks]).combine_chunks()
         for name in keys
@@ -232,9 +224,7 @@ def _new_rows(
 
 
 def _stored_alike(file: NumberedFile, rewrite: Rewrite) -> Struct | None:
-    """The columns inside new files for this file's rows; None if its folders are not those of the
-    new files.
-    """
+    """The columns inside new files for this file's rows; None if its folders are different ones."""
     if rewrite.partitioning is None:
         return rewrite.columns
     names = {part.name for part in rewrite.partitioning.parts}
@@ -292,9 +282,7 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that stay, marked if necessary; those with the `wanted` verdicts are set
-        aside.
-        """
+        """The rows that stay, marked if necessary; the `wanted` verdicts' rows are set aside."""
         verdicts = self.put_aside(rows, set_aside, wanted)
         if verdicts is None:
             yield rows
@@ -318,9 +306,7 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> pa.Array | None:
-        """Set aside the rows with the `wanted` verdicts; returns the verdict on each row, None if
-        there is none.
-        """
+        """Set aside rows with the `wanted` verdicts; returns the verdicts, None without any."""
         bounds = pc.min_max(rows.column(ROW_ID)).as_py()
         decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
         if not decided:

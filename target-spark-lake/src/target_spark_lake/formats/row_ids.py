@@ -138,9 +138,7 @@ def table_files(
 def undeleted_rows(
     files: Sequence[NumberedFile], index: TableIndex
 ) -> tuple[int, list[NumberedFile]]:
-    """Number of rows in the table's files not marked as deleted, and the files that must be read to
-    know.
-    """
+    """How many rows of the files are not marked as deleted, and the files that don't say."""
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]
     return sum(number or 0 for number in nulls.values()), unknown
@@ -252,9 +250,7 @@ class NumberedGroup:
         return FileStatistics(self.rows, 0, found)
 
     def stored(self, columns: Struct) -> StoredGroup | None:
-        """The row group as it is stored, to be copied into a file with these columns; None if it
-        must be decoded.
-        """
+        """The row group to be copied into a file with these columns; None if it must be decoded."""
         file = self._file
         if file.numbered.positioned:
             return None

@@ -172,9 +172,7 @@ class SparkMerge:
         return staged_by_tasks(rows, partial(_rewritten, self.storage, parts), rewrite.partitioning)
 
     def _of_tasks(self, parts: Sequence[Rewrite], verdicts: DataFrame) -> DataFrame:
-        """The verdicts that each task needs: on the rows of its files, and on those that complete
-        some of them.
-        """
+        """Each task's verdicts: on rows of its files, and on rows that complete some of them."""
         tasks: dict[int, set[int]] = defaultdict(set)
         for task, part in enumerate(parts):
             for file in (*part.opened, *part.incoming):
@@ -230,9 +228,7 @@ def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
-    """What each task writes again: files of about the size of a new one, those of a hive folder
-    together.
-    """
+    """What each task writes again: files of about one new file's size, a hive folder's together."""
     incoming = {file.path for file in rewrite.incoming}
     files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.incoming]
     counts = {
@@ -266,9 +262,7 @@ def _rewritten(
     scratch: Path,
     attempt: str,
 ) -> list[StagedFile]:
-    """Rewrite the files of the tasks whose numbers and verdicts these are; of one task, if Spark
-    can ensure that.
-    """
+    """Rewrite the files of the tasks in the batches; usually one task, if Spark can ensure that."""
     found = list(batches)
     if not found:
         return []

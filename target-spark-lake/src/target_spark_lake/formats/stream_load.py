@@ -31,12 +31,7 @@ class ShrunkTableError(RecordError):
 
 
 def refuse_shrink(stream: str, before: int, after: int, most_percent: float) -> None:
-    """Stop a run that would leave a table with far fewer rows, which is more often a mistake than
-    the truth.
-
-    Raises:
-        ShrunkTableError: the table would lose more than `most_percent` of its rows.
-    """
+    """Stop a run that would take more than `most_percent` of a table's rows: mostly a mistake."""
     if (before - after) * 100 > before * most_percent:
         raise ShrunkTableError(
             LakeCode.SHRUNK_TABLE,
@@ -65,12 +60,7 @@ class PresentKeys:
     max_deletes_percent: float
 
     def refuse_too_many(self, stream: str, gone: int, living: int) -> None:
-        """Stop a run that would delete too many undeleted rows, which is more often a mistake than
-        the truth.
-
-        Raises:
-            RecordError: it would delete more than `max_deletes_percent` of them.
-        """
+        """Stop a run that would delete more than `max_deletes_percent`: mostly a mistake."""
         if gone * 100 > living * self.max_deletes_percent:
             raise RecordError(
                 LakeCode.TOO_MANY_DELETES,

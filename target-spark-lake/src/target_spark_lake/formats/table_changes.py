@@ -98,9 +98,7 @@ def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
 
 
 def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
-    """The load with all staged files rewritten to the table's columns, some of which early ones may
-    lack.
-    """
+    """The load with staged files rewritten to the table's columns, which early ones may lack."""
     if load.is_uniform:
         return load
     columns = merging_columns(load.columns) if load.schema.merges else load.columns
@@ -135,9 +133,7 @@ def _uniform_change(
 def _in_order(
     run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
 ) -> Iterator[StagedFile]:
-    """The rewritten files, with a `row_order` if the names of the old ones don't show the order of
-    rows.
-    """
+    """The rewritten files, with a `row_order` where the old ones' names don't show the order."""
     parts = read_parts(run.storage, run.layout, table, stay)
     for path, file in replaced.items():
         yield in_parts(run.storage, file, parts.get(path) or own_parts(path)) if parts else file
@@ -152,8 +148,7 @@ def _rewriter(
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    """The changes of a stream's tables, in the format of the settings; touches nothing that readers
-    can see.
+    """The changes of a stream's tables in the chosen format; touches nothing that readers can see.
 
     Raises:
         RecordError: a key is NULL.
@@ -168,9 +163,7 @@ def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, .
 
 
 def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
-    """The load with the table's current columns, which other writers may have changed since the
-    last run.
-    """
+    """The load with the table's columns of now, which other writers may have changed."""
     snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load

@@ -69,9 +69,7 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class FileJoiner:
-    """Joins files of one table, in a staging folder of the bucket.
-
-    `scratch` is an unused local folder.
+    """Joins files of one table in a staging folder; `scratch` is an unused local folder.
 
     With `may_drop`, columns missing from the table are left out; otherwise such a file is refused.
     """
@@ -85,9 +83,7 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stage the new files in a folder of this name; all but the last have at least half of the
-        target size.
-        """
+        """Stage the new files in this folder; all but the last have half of the target size."""
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         what = join.files[0].path
         rows: list[int] = []
@@ -120,9 +116,7 @@ class FileJoiner:
     def _written(
         self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str
     ) -> Iterator[StagedFile]:
-        """Write at least one file; a file ends before a further row group would make it too
-        large.
-        """
+        """Write at least one file; one ends before a row group would make it too large."""
         location = StagingLocation.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
@@ -206,9 +200,7 @@ def joins_of(
     files: Sequence[FileInfo],
     share: int,
 ) -> list[Join]:
-    """The possible joins of a table's files (`planned_joins`); in a partitioned table, only of
-    files in proper folders.
-    """
+    """The possible joins of a table's files (`planned_joins`), without files in wrong folders."""
     wanted = folder_names(record.partition_by)
     files = [
         each
@@ -268,9 +260,7 @@ class AutoCompaction:
     scratch: Path
 
     def of(self, change: TableChange) -> TableChange:
-        """The change, with small files joined if the table has many, and their number in its
-        record.
-        """
+        """The change, with the record's number of small files, joined if there are many."""
         record = change.record
         if record is None:
             return change

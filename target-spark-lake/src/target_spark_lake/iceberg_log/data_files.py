@@ -186,8 +186,7 @@ def data_file(file: DescribedFile, location: str, spec_id: int) -> DataFile:
 def with_field_ids(storage: Storage, file: StagedFile, field_ids: Mapping[str, int]) -> StagedFile:
     """The staged file with the field ids of its columns (by full name, from `schema.field_ids_of`).
 
-    Raises:
-        StorageError: it can't be read or written, or is not a Parquet file.
+    Raises a StorageError if it can't be read or written, or is not a Parquet file.
     """
     with open_parquet(storage, file.path) as source:
         tail = field_ids_tail(footer_of(source), field_ids)

@@ -63,8 +63,7 @@ def unreferenced(
 ) -> Unreferenced:
     """What no snapshot current at `before` or later needs.
 
-    Raises:
-        StorageError: the catalog or the store failed, or the catalog no longer has the table.
+    Raises a StorageError if catalog or store failed, or the catalog no longer has the table.
     """
     with opened(storage, chosen, table) as catalog:
         found = catalog.load(table)
@@ -88,9 +87,7 @@ def unreferenced(
 
 
 def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced) -> Sequence[str]:
-    """Expire the snapshots, and return the files except those that a snapshot references again (a
-    rollback).
-    """
+    """Expire the snapshots; returns the files that no snapshot references again (a rollback)."""
     table = unreferenced.table
     with opened(storage, chosen, table) as catalog:
         found = _without(catalog, table, unreferenced.details.get(SNAPSHOTS, ()))
@@ -107,9 +104,7 @@ def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced)
 
 
 def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:
-    """The table without these snapshots, except those still referenced; None if there is no
-    table.
-    """
+    """The table without these snapshots, except those referenced again; None without a table."""
     for _ in range(TRIES):
         found = catalog.load(table)
         if found is None:
@@ -186,9 +181,7 @@ def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -
 
 
 def _metadata_names(found: Table) -> set[str]:
-    """Names of all valid metadata, without their folders, whose spelling varies; each name is used
-    only once.
-    """
+    """Names of all valid metadata without folders, whose spelling varies; no name is reused."""
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
         paths += [
@@ -203,9 +196,7 @@ def _name(path: str) -> str:
 
 
 def _named(found: Table, numbers: Iterable[int]) -> set[str]:
-    """Everything referenced by snapshots, as spelled there: manifest lists, manifests and data
-    files.
-    """
+    """The manifest lists, manifests and data files that snapshots reference, as spelled there."""
     names: set[str] = set()
     manifests: dict[str, ManifestFile] = {}
     for number in numbers:
@@ -232,8 +223,7 @@ def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
 
 
 def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Make the snapshot that undoes another run's, if that was made, or else keep it from being
-    made later.
+    """Make the snapshot that undoes another run's, or, if that was not made, one that prevents it.
 
     Either leaves this run's id with the table, so a process that still tries to publish the other
     run finds a later one.
@@ -264,9 +254,7 @@ def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fat
 def _is_left(
     catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table
 ) -> bool:
-    """Whether a table without the other run's snapshot is left alone: another writer's, or not
-    writable.
-    """
+    """Whether a table without the other run's snapshot is another writer's, or can't be written."""
     if str(now.metadata.table_uuid) != commit.seen:
         return True
     try:
@@ -304,8 +292,7 @@ def _transaction(
 def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
     """The snapshot to undo; None if it was never made.
 
-    Raises:
-        UnpublishableError: it was made, and is no longer in the table's history.
+    Raises an UnpublishableError if it was made, and is no longer in the table's history.
     """
     takes_back = commit.takes_back or ""
     made = now.snapshot_of(takes_back)

@@ -61,9 +61,7 @@ class IcebergTables:
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:
-        """Columns of a file that have another type than the table's, and not one that Iceberg
-        widens.
-        """
+        """Columns of a file whose type is neither the table's nor one that Iceberg widens to it."""
         import pyarrow.parquet
 
         from singer_spark.core.arrow_schema import columns_of_arrow
@@ -86,9 +84,7 @@ class IcebergTables:
         return [*other, *old_times]
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files stay valid: new columns and widenings supported by Iceberg are only
-        metadata.
-        """
+        """Whether files stay valid: new columns and Iceberg's widenings are only metadata."""
         return is_promotable(before, after)
 
     def change(

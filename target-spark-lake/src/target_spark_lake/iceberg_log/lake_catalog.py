@@ -56,8 +56,7 @@ class LakeCatalog:
     def load(self, table: str) -> Table | None:
         """A table's current state; None if the catalog has none.
 
-        Raises:
-            ConfigurationError: the catalog's table of this name has another location.
+        Raises a ConfigurationError if the catalog's table of this name has another location.
         """
         found = self.find(table)
         if found is not None:
@@ -127,8 +126,7 @@ def io_properties(storage: Storage) -> dict[str, str]:
 def opened(storage: Storage, chosen: IcebergCatalog, table: str) -> Iterator[LakeCatalog]:
     """The open catalog, for the duration of the context; the table is for errors.
 
-    Raises:
-        StorageError: it can't be reached, or its content can't be read.
+    Raises a StorageError if it can't be reached, or its content can't be read.
     """
     with catalog_errors(f"Iceberg table {table}"):
         catalog = _opened(storage, chosen)

@@ -96,8 +96,7 @@ def next_snapshot(
         [Storage, LakeCatalog, IcebergCommit, Table | None], Transaction | None
     ],
 ) -> None:
-    """Commit a transaction to the table, unless its run already made one, or there is nothing to
-    commit.
+    """Commit a transaction to the table, unless its run already made one, or there is none.
 
     The catalog accepts it only on top of the very state that was searched for the run, so it is
     made once even if a suspended process and its successor both try.
@@ -132,11 +131,9 @@ def next_snapshot(
 
 
 def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Refuse to look for the table elsewhere than where its run registered it.
+    """Raise ConfigurationError if the settings here name another catalog than the run's.
 
-    Raises:
-        ConfigurationError: the publishing process has other settings, or none (Meltano's state
-            backend).
+    Meltano's state backend has no such settings.
     """
     here = chosen.registered(commit.table, is_new=commit.makes_table)
     if commit.registered != here:
@@ -215,9 +212,7 @@ def _summary(commit: IcebergCommit) -> dict[str, str]:
 
 
 def about_columns(schema: Schema) -> dict[str, str]:
-    """Properties with the field ids of columns, for readers of files without any and for later
-    runs.
-    """
+    """Properties with the columns' field ids, for readers of files without and for later runs."""
     return {
         TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
         COLUMN_NUMBERS: json.dumps(field_ids_of(schema)),
@@ -261,8 +256,7 @@ def _files(
 def _restoration(
     now: IcebergSnapshot, commit: IcebergCommit
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Files to remove and to bring back, if another writer rewrote files that the commit replaces
-    (a compaction).
+    """Files to remove and to bring back if another writer compacted files that the commit replaces.
 
     The new files hold rows that the commit replaces, but no other rows than the files before them.
     So those older files are restored in the same snapshot, except the ones that the commit
@@ -289,9 +283,7 @@ def _restoration(
 
 
 def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
-    """Operations by others since the commit was planned, by snapshot; None if the history doesn't
-    reach back.
-    """
+    """Others' operations since the commit was planned; None if the history is too short."""
     found: list[Operation] = []
     number = now.number
     while number != commit.snapshot:

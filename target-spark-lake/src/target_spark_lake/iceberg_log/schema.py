@@ -80,9 +80,7 @@ _LAKE = {str(kind): as_iceberg(Scalar(name)) for name, kind in _TYPES.items()}
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuse columns whose names Iceberg can't distinguish from those of members, which it joins
-    with dots.
-    """
+    """Refuse columns that Iceberg, which joins names with dots, can't tell from members."""
     counts = Counter(_names("", columns))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
@@ -167,11 +165,7 @@ def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> Ic
 
 
 def lake_columns(schema: Schema) -> Struct:
-    """The lake columns of a schema.
-
-    Raises:
-        ValueError: names a column with a type that no lake column has.
-    """
+    """The lake columns of a schema; raises ValueError naming a column of unknown type."""
     return Struct(tuple(_lake_field(each) for each in schema.fields))
 
 
@@ -196,9 +190,7 @@ def lake_type(kind: IcebergType) -> LakeType:
 
 
 def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Name and type of the columns; types that are the same in Iceberg are kept as in the table's
-    record.
-    """
+    """The columns' types by name: as in the table's record, where that is the same in Iceberg."""
     types = columns_from_text(known).types
     return {
         each.name: str(types[each.name])

@@ -57,11 +57,7 @@ class IcebergSnapshot:
 
     @classmethod
     def of(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
-        """The table's current state.
-
-        Raises:
-            StorageError: another writer changed it in a way that this program can't handle.
-        """
+        """The table's current state; StorageError if this program can't handle it any more."""
         snapshot = cls.unchecked(storage, table, found)
         snapshot.check_known()
         return snapshot
@@ -155,11 +151,9 @@ class IcebergSnapshot:
         return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's schema, which others may have changed since
-        the last run.
+        """The record with the columns of the table's schema, which others may have changed.
 
-        Raises:
-            SchemaError: a column has a type that no lake column has.
+        Raises a SchemaError if a column has a type that no lake column has.
         """
         try:
             return with_logged_columns(record, logged_texts(record.columns, self.schema))
@@ -172,9 +166,7 @@ class IcebergSnapshot:
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the layout of the table's files keeps them from being compacted here; empty if they
-        can be.
-        """
+        """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
         try:
             is_as_before = spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
         except ValueError:  # without a column that it was partitioned by
@@ -230,8 +222,7 @@ class IcebergSnapshot:
 def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) -> Schema:
     """The current columns with the run's planned change, which must fit the run's files.
 
-    Raises:
-        UnpublishableError: columns of the files have changed; the text says what to do.
+    Raises an UnpublishableError if columns of the files have changed.
     """
     current = now.schema
     if is_same(current, planned):

@@ -57,9 +57,7 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
 
 def _hashed_bytes(values: pa.Array) -> list[str] | list[bytes]:
-    """The bytes of each value that are hashed: a text's UTF-8, and eight bytes of any other
-    value.
-    """
+    """What is hashed of each value: a text's UTF-8, eight bytes of any other value."""
     if pa.types.is_string(values.type):
         return cast("list[str]", values.to_pylist())
     whole = pc.cast(values, pa.int32()) if pa.types.is_date(values.type) else values
@@ -68,8 +66,7 @@ def _hashed_bytes(values: pa.Array) -> list[str] | list[bytes]:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text; for an integer (64 bits), the greatest multiple of the width
-    that is not greater.
+    """The first letters of each text, or the greatest multiple of the width up to an integer.
 
     Below the least multiple of the type it wraps around: see `least_truncated`.
     """
@@ -106,13 +103,7 @@ class FolderFiles:
         self._open: dict[str, LakeFile] = {}
 
     def write(self, rows: pa.Table | StoredGroup) -> None:
-        """Write rows to a new file in each folder that some of them belong to, or to the one that
-        is open there.
-
-        Raises:
-            RecordError: a value can't be the name of a folder.
-            ConfigurationError: there are too many folders.
-        """
+        """Write rows to a new file in each of their folders, or to the one that is open there."""
         number = next(self._numbers)
         if isinstance(rows, StoredGroup):
             if rows.folder not in self._open:

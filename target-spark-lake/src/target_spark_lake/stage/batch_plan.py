@@ -102,9 +102,7 @@ class BatchPlan:
     ) -> dict[str, object]:
         """The metadata columns with the same value in all rows of a batch.
 
-        Args:
-            extracted: When the records were read, if all at once.
-            version: Table version that they belong to.
+        `extracted` is when the records were read, if all at once; `version` their table's version.
         """
         known: dict[str, object] = {TABLE_VERSION: version}
         if self.times is not None:
@@ -128,11 +126,7 @@ def moment_of(text: object) -> datetime | None:
 
 
 def _rows_of(storage: Storage, path: str) -> int:
-    """Number of rows of a staged file, which Arrow can open with its columns.
-
-    Raises:
-        StorageError: it is not a complete Parquet file, or one that readers can't open.
-    """
+    """Number of rows of a staged file; raises StorageError if readers can't open it."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -174,8 +168,7 @@ class StagingLocation:
         return (self.local or Path(self.storage.url, self.folder)) / name
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files, including those without rows, uploaded first if they are not in the
-        bucket yet.
+        """The Parquet files, also those without rows, uploaded first if they are not in the bucket.
 
         Raises:
             ConfigurationError: there are too many hive folders.

@@ -45,9 +45,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
-    """Convert whole RECORD lines in their order: blocks of certainly valid lines to rows, the
-    others unchanged.
-    """
+    """Convert whole RECORD lines in order: blocks of valid lines to rows, others unchanged."""
     if plan.check is None:
         yield lines
         return
@@ -107,8 +105,7 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
 def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
     """The columns kept as JSON text, which Arrow can't read.
 
-    Raises:
-        ValueError: a line is not JSON, or a value has none of its column's JSON types.
+    Raises a ValueError if a line is not JSON, or a value has none of its column's JSON types.
     """
     records = [from_json(line)["record"] for line in lines.split(b"\n")[:-1]] if check.free else []
     texts = {}
@@ -136,11 +133,9 @@ def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatc
 def stamped(
     columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan
 ) -> pa.RecordBatch:
-    """Records, with the lake's types or as Arrow reads them from JSON, with metadata in the columns
-    of staged files.
+    """Records, typed or as read from JSON, with metadata in the columns of staged files.
 
-    Raises:
-        pyarrow.ArrowInvalid: a text is not a value of its column's type.
+    Raises a pyarrow.ArrowInvalid if a text is not a value of its column's type.
     """
     columns |= repeated(plan.known(), plan.found, len(version)) | {
         TABLE_VERSION: version,

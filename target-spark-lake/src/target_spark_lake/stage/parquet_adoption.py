@@ -84,8 +84,7 @@ class Judgement:
 def judge(
     storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None
 ) -> Judgement:
-    """Inspect a file, which errors call `name`; without rules, its records must be checked one by
-    one.
+    """Inspect a file, called `name` in errors; without rules, its records are checked one by one.
 
     Raises:
         ProtocolError: it is not a complete Parquet file, or has no column of the stream.
@@ -123,9 +122,7 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
 
 
 def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
-    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly
-    none does.
-    """
+    """Why a row may be invalid, or a value not the lake's; empty if certainly none is."""
     schema, metadata = file.schema_arrow, file.metadata
     found, wanted = (
         set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types)
@@ -150,9 +147,7 @@ def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
 
 
 def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
-    """Why a file of correct values is rewritten; empty if it has exactly the columns of staged
-    files, in order.
-    """
+    """Why a valid file is rewritten; empty if it has the columns of staged files, in order."""
     if not codec:
         return "no file of the lake has its codec"
     if plan.partitioning is not None:
@@ -165,16 +160,12 @@ def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
 
 
 def _counts(name: str, schema: pa.Schema) -> bool:
-    """Whether a column is taken from the file: metadata columns only all together, or just the mark
-    of deleted rows.
-    """
+    """Whether a column is taken: metadata columns all together, or just the mark of deletes."""
     return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
 
 
 def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
-    """Whether a column of this Arrow type holds only values of the lake's type, and can be
-    converted to it.
-    """
+    """Whether this Arrow type holds only values of the lake's, and can be converted to it."""
     wanted = arrow_type(lake)
     if pa.types.is_large_string(arrow):
         return bool(pa.types.is_string(wanted))
@@ -187,9 +178,7 @@ def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
 
 
 def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
-    """The first column, of those for which the footer is not conclusive, with a value that may be
-    invalid.
-    """
+    """The first column with a possibly invalid value, of those that the footer leaves open."""
     for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven)):
         for name, check in unproven.items():
             if not check.is_right(batch.column(name), typed=True):
@@ -310,9 +299,7 @@ class AdoptionJob:
         return staged
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with metadata columns, filled as far as message and run know them if the file
-        has none.
-        """
+        """The rows with metadata columns: the file's, or what message and run know."""
         names = rows.schema.names
         if is_stamped(names):
             return rows

@@ -114,9 +114,7 @@ def _name(first: int) -> str:
 def stage_pieces(
     session: SparkSession, storage: Storage, lines: SharedLines, folder: str, plan: BatchPlan
 ) -> tuple[StagedFile, ...]:
-    """Stage the rows of all lines that are certainly valid; for a merge, with their positions in
-    the batch.
-    """
+    """Stage all certainly valid lines; for a merge, with their positions in the batch."""
     stage = partial(_staged, storage, lines, folder, plan)
     return tuple(staged_by_tasks(_numbers(session, lines), stage, plan.partitioning))
 

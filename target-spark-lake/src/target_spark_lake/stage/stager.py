@@ -75,9 +75,7 @@ class BatchJob:
 
     @property
     def plan(self) -> BatchPlan:
-        """How lines become rows, if there is one SCHEMA; several have the same columns, codec and
-        folders.
-        """
+        """How lines become rows; several SCHEMAs have the same columns, codec and folders."""
         return next(iter(self.ways.values()))[0]
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
@@ -260,9 +258,7 @@ def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
 
 
 def spark_failure(error: Exception, what: str, location: str) -> SingerSparkError:
-    """The error to raise for a failure of Spark or Arrow: says what could not be done, and what was
-    being written.
-    """
+    """The error for a failure of Spark or Arrow: what could not be done, what was being written."""
     known = jvm_failure() or shortage(error, location)
     if known is not None:
         return known

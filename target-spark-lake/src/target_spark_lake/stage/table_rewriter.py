@@ -76,15 +76,9 @@ AT_ONCE = 2
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
-    """The bytes to append to a file so that it gets more columns after its own.
+    """The bytes to append to a file so that it has the columns `new`; None if that is impossible.
 
-    Args:
-        source: The file, opened for reading; complete and not encrypted.
-        old: Its columns.
-        new: The columns it is to have; its own come first, with the same types.
-
-    Returns:
-        The bytes; None if the file can't be extended this way.
+    The file is complete and not encrypted, and has the columns `old`, which come first in `new`.
     """
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
@@ -175,20 +169,12 @@ class TableRewriter:
     codec: str
 
     def staged(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
-        """The staged files of a run, those with other columns rewritten.
-
-        Raises:
-            StorageError: a file can't be read or written.
-        """
+        """The staged files of a run, those with other columns rewritten."""
         rewritten = self._rewritten_files(files)
         return tuple(rewritten.get(file.path, file) for file in files)
 
     def table(self, table: str, paths: Iterable[str]) -> Mapping[str, StagedFile]:
-        """The replacements of a table's files with other columns, by path.
-
-        Raises:
-            StorageError: a file can't be read or written.
-        """
+        """The replacements of a table's files with other columns, by path."""
         return self._rewritten_files(
             [StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths]
         )
@@ -260,8 +246,6 @@ def _batch(file: StagedFile) -> str:
 
 
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
-    """The columns stored in a file: without those given by its hive folders, and possibly with row
-    positions.
-    """
+    """The columns in a file: not those of its hive folders, but row positions if it has them."""
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
     return Struct((*columns.without(folder_values(file.partition)), *position))

@@ -46,9 +46,7 @@ def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) ->
 
 
 def is_stamped(names: list[str]) -> bool:
-    """Whether rows with these columns carry the reader's metadata columns; only some of them come
-    from the source.
-    """
+    """Whether rows with these columns carry all of the reader's metadata columns."""
     return set(METADATA_COLUMNS) <= set(names)
 
 
@@ -65,9 +63,7 @@ class Fate(Enum):
 
 @contextmanager
 def as_unpublishable() -> Iterator[None]:
-    """Convert refusals for a committed run's table, which need a manual decision, to
-    UnpublishableError.
-    """
+    """Turn refusals for a committed run's table, to be decided by hand, to UnpublishableError."""
     try:
         yield
     except (ConfigurationError, StorageError) as refusal:
@@ -146,9 +142,7 @@ def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """The result of one batch: its rows, and the file of its quarantined records, if any, one per
-    line.
-    """
+    """A batch's files, and the file of its quarantined records, if any, one per line."""
 
     files: tuple[StagedFile, ...]
     rejected: StagedFile | None = None
@@ -174,9 +168,7 @@ class LogChange(Protocol):
     def commit(
         self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
     ) -> Any:
-        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the
-        change's staged files.
-        """
+        """The run's `table_log.LogCommit`, given the final paths of the change's staged files."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +218,7 @@ class TableChange:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """A run's results for one stream: records loaded, files published, their bytes, records
-    rejected, rows deleted.
-    """
+    """A stream's records loaded, files and bytes published, records rejected, rows deleted."""
 
     records: int = 0
     files: int = 0

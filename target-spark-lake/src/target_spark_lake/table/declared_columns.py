@@ -64,9 +64,7 @@ def _as_decimal(kind: Scalar) -> Scalar | None:
 
 
 def may_become(old: LakeType, new: LakeType) -> bool:
-    """Whether values may be converted if the user declares it: to text, to an instant, to a double,
-    or wider.
-    """
+    """Whether a declaration may convert values: to text, an instant, a double, or wider."""
     if old == new or new == STRING:
         return True
     if isinstance(old, Scalar) and isinstance(new, Scalar):
@@ -93,11 +91,7 @@ def remedy(old: LakeType, new: LakeType) -> LakeType:
 
 
 def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
-    """The types declared in a config, by column.
-
-    Raises:
-        ValueError: a text is not a type.
-    """
+    """The types declared in a config, by column; raises ValueError if a text is not a type."""
     return {name: _declared_type(text) for name, text in columns.items()}
 
 
@@ -116,17 +110,11 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
 
 
 def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
-    """The columns of numbers to which an earlier version gave another type, which they keep in its
-    tables.
+    """The columns of numbers to which an earlier version gave another type, which they keep.
 
     Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The
     former can't become text automatically; the latter becomes a decimal, except for `fixed`
-    columns, which can't change.
-
-    Args:
-        properties: As in the SCHEMA.
-        table: The table's columns.
-        fixed: Names of columns that keep their type.
+    columns, which can't change. `properties` are the SCHEMA's, `table` are the table's columns.
     """
     kept: dict[str, LakeType] = {}
     for name, schema in properties.items():
@@ -143,9 +131,7 @@ def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict
 
 
 def nested_as_text(properties: JSON, table: Struct | None) -> JSON:
-    """The properties, with objects and arrays that are nested too deeply kept as text, unless the
-    table has them.
-    """
+    """The properties, those nested too deeply kept as text unless the table has them."""
     found = table.types if table else {}
     return {name: _nested(each, found.get(name), MOST_LEVELS) for name, each in properties.items()}
 
@@ -195,11 +181,7 @@ def type_problems(columns: Any) -> list[str]:
 
 
 def _declared_type(text: str) -> LakeType:
-    """A type from its ANSI name, or as Spark prints nested types: `array<bigint>`, `struct<a:int>`.
-
-    Raises:
-        ValueError: no lake column can have this type.
-    """
+    """A type by its ANSI name, or as Spark prints nested ones: `array<int>`, `struct<a:int>`."""
     if "<" in text:
         return parse_type(text)
     try:
@@ -256,9 +238,7 @@ def _read_as(schema: JSON, kind: LakeType) -> JSON:
 
 
 def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
-    """The schema for reading a value of these JSON types as the given type; None to leave it as it
-    is.
-    """
+    """The schema for reading a value of these JSON types as this type; None to keep it."""
     numeric = kinds <= {"integer", "number"}
     if kind == STRING:
         return _as_text(plain, kinds)

@@ -80,11 +80,9 @@ class StoredGroup:
     folder: str = ""
 
     def copied(self, output: IO[bytes]) -> ThriftStruct:
-        """Copy it to the end of a file; returns its description there, without indexes and Bloom
-        filters.
+        """Copy it to the end of a file; returns its description without indexes and Bloom filters.
 
-        Raises:
-            OSError: the file is shorter than its footer says, or can't be read or written.
+        Raises an OSError if the file is shorter than its footer says.
         """
         chunks = [self._moved(chunk, output) for chunk in items(self.described, COLUMNS)]
         group = {
@@ -119,9 +117,7 @@ class StoredGroup:
 def stored_groups(
     source: IO[bytes], footer: ThriftStruct, folder: str = ""
 ) -> list[StoredGroup | None]:
-    """The row groups of a file; None for one that can't be copied into a file with the columns of
-    `footer`.
-    """
+    """The row groups of a file; None for one that can't be copied into one with this `footer`."""
     try:
         written = footer_of(source)
         known = read_struct(io.BytesIO(written or b"\0"))
@@ -283,9 +279,7 @@ def footer_for(columns: Struct) -> ThriftStruct:
 
 
 def unopenable(columns: Struct) -> dict[str, str]:
-    """The columns with which Arrow can write a file, but not open it (they are nested too deeply),
-    with its messages.
-    """
+    """The columns nested too deeply for Arrow to open a file with them, with its messages."""
     found = {}
     for each in columns:
         file = io.BytesIO()
@@ -327,8 +321,7 @@ def batches(
 def gathered(
     pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int
 ) -> Iterator[pa.Table | StoredGroup]:
-    """The batches combined into tables of at least `enough` bytes, except the last ones; row groups
-    are passed on as they are.
+    """The batches as tables of at least `enough` bytes, except the last; row groups as they are.
 
     If a row group comes while a few rows wait for more, those rows come after it.
     """

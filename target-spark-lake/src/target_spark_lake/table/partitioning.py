@@ -76,9 +76,7 @@ class Part:
 
     @property
     def derived_column(self) -> Field | None:
-        """The column that exists only in folder names; None if the folders hold a column of the
-        table.
-        """
+        """The column that only folder names have; None if they hold a column of the table."""
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
     def folder(self, value: str | None) -> str:
@@ -86,9 +84,7 @@ class Part:
         return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
 
     def is_unholdable(self, value: str) -> bool:
-        """Whether no folder name can hold this value: readers would find NULL, or the name would be
-        too long.
-        """
+        """Whether no folder name can hold this value: it would be read as NULL, or be too long."""
         return (
             value in ("", NULL_VALUE)
             or "\0" in value
@@ -129,11 +125,7 @@ class Partitioning:
         return "/".join(part.folder(None) for part in self.parts)
 
     def check(self, columns: Struct) -> None:
-        """Refuse an invalid layout for a table with these columns.
-
-        Raises:
-            ConfigurationError: names the column and what to do.
-        """
+        """Raise ConfigurationError if the layout is invalid for a table with these columns."""
         problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
         names = [part.name.lower() for part in self.parts]
         if problem is None and len(set(names)) < len(names):
@@ -189,11 +181,7 @@ class Partitioning:
         )
 
     def refuse_many(self, folders: int) -> None:
-        """Refuse to write too many files at once.
-
-        Raises:
-            ConfigurationError: names the limit and what to do.
-        """
+        """Raise ConfigurationError if rows would go to too many files at once."""
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
                 LakeCode.BAD_PARTITIONS,
@@ -263,11 +251,7 @@ def value_of(text: str | None, kind: LakeType) -> Any:
 
 
 def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequence[str]) -> None:
-    """Refuse to write a table in another layout than it has.
-
-    Raises:
-        ConfigurationError: names both and what to do.
-    """
+    """Raise ConfigurationError if a table would be written in another layout than it has."""
     if tuple(before) != tuple(now):
         raise ConfigurationError(
             LakeCode.BAD_PARTITIONS,

@@ -46,12 +46,9 @@ FOOTERS_AT_ONCE = 16
 
 @contextmanager
 def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetFile]:
-    """Open a Parquet file written by another program.
+    """Open a Parquet file written by another program, called `name` in errors.
 
-    Errors in the context are attributed to the file, by `name`.
-
-    Raises:
-        ProtocolError: it is not a complete Parquet file.
+    Raises a ProtocolError, also for what the context does, if it is not a complete Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet
@@ -186,11 +183,7 @@ def group_range(metadata: FileMetaData, group: int, index: int) -> ColumnRange:
 
 
 def _less(one: Bound | None, other: Bound | None) -> bool:
-    """Whether both are known, and the one is less.
-
-    Raises:
-        TypeError: they have different types.
-    """
+    """Whether both are known, and the one is less; raises TypeError if their types differ."""
     return one is not None and other is not None and one < other  # type: ignore[operator]
 
 
@@ -242,11 +235,9 @@ class TableIndex:
 
 
 def read_index(storage: Storage, path: str) -> TableIndex:
-    """The index at a path (`Layout.table_index`); empty if it is missing or damaged, so that it is
-    rebuilt.
+    """The index at a path (`Layout.table_index`); empty if it is missing or damaged.
 
-    Raises:
-        StorageError: it was written by a newer version of the program.
+    Raises a StorageError if it was written by a newer version of the program.
     """
     data = storage.read(path)
     try:
@@ -292,9 +283,7 @@ def file_statistics(
 def footer_statistics(
     storage: Storage, path: str, size: int, columns: Iterable[str]
 ) -> FileStatistics:
-    """Statistics from a file's footer; for columns in its hive folders, only whether they are
-    NULL.
-    """
+    """Statistics from a footer; of columns in hive folders, only whether they are NULL."""
     import pyarrow as pa
     import pyarrow.parquet
 

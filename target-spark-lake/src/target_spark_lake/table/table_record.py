@@ -140,9 +140,7 @@ class TableRecord:
         return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
 
     def is_history_at(self, table: str) -> bool:
-        """Whether the table of this record is its stream's history, rather than the stream's own
-        table.
-        """
+        """Whether the table of this record is its stream's history."""
         return (
             self.method.has_history
             and table.rpartition("/")[2] == f"{folder_name(self.stream)}{HISTORY}"
@@ -172,9 +170,7 @@ class TableRecord:
 
 
 def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
-    """The record with the columns of the table's log: first those that the record has, in its
-    order.
-    """
+    """The record with the columns of the table's log, the record's own first, in its order."""
     order = [
         *(name for name in record.columns if name in logged),
         *(name for name in logged if name not in record.columns),
@@ -201,9 +197,7 @@ def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
 
 
 def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
-    """Like `records_of`, for all pipelines by name, and the errors of records that can't be read,
-    by folder.
-    """
+    """Like `records_of`, by pipeline; and by folder, errors of records that can't be read."""
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
     unreadable: dict[str, str] = {}
@@ -219,18 +213,12 @@ def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replace the record that was read, as part of a commit; returns False if another process wrote
-    it meanwhile.
-    """
+    """Replace the record that was read, at a commit; False if another process wrote it."""
     return storage.exchange(path, seen, encode(record.to_body()))
 
 
 def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> None:
-    """Refuse a table of another pipeline or stream.
-
-    Raises:
-        ConfigurationError: names the owner and what to do.
-    """
+    """Raise ConfigurationError if the table is another pipeline's or stream's."""
     if (record.pipeline, record.stream) == (pipeline, stream):
         return
     raise ConfigurationError(
@@ -271,9 +259,7 @@ def claim_all(
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
-    """Release the tables that a run claimed and never wrote, but only after the run is decided as
-    aborted.
-    """
+    """Release the tables that an aborted run claimed and never wrote."""
 
     def release(path: str) -> None:
         seen = storage.read(path)
@@ -292,9 +278,7 @@ def _parse(data: bytes | None, path: str) -> TableRecord | None:
 
 
 def _is_free(storage: Storage, record: TableRecord) -> bool:
-    """Whether it is a claim nobody holds any more, including one made by a suspended run after it
-    was undone.
-    """
+    """Whether it is a claim that nobody holds: released, or of a run that was undone."""
     if not record.is_claim():
         return False
     if record.claimed_by is None:
@@ -338,9 +322,7 @@ def _claim(
 
 
 def _check_locations(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
-    """Refuse a table inside another one or around it: readers of the outer one would find the inner
-    one's rows.
-    """
+    """Refuse a table inside another one, whose readers would find its rows."""
     tables = {table_of_record(file.path) for file in storage.list(TABLES)}
     for inner in sorted(tables):
         folders = inner.split("/")

@@ -30,8 +30,7 @@ _PLAIN_DIGITS = 40
 
 @dataclass(frozen=True)
 class TextColumns:
-    """How a table's columns of text hold values, by path (`/address/zip`); those in neither set
-    only hold texts.
+    """How a table's columns of text hold values, by path (`/address/zip`); others hold only texts.
 
     Attributes:
         json: They hold JSON throughout.
@@ -107,11 +106,7 @@ class JsonTexts:
     ) -> JSON:
         """Where texts get quotes: `VALUE` or `KEY` by column, or by member or `ELEMENT` below it.
 
-        Args:
-            columns: The columns of the records.
-            declared: The types that the user requests; if that is text, a text is kept as it is.
-            table: The table's columns; None for a new table.
-            keys: Columns of which each value must have one spelling.
+        A text `declared` as text is kept as it is. Values of `keys` have only one spelling.
         """
         wanted = Struct.of(declared)
         found = self._location({"type": "object", **self.root}, columns, "", wanted, table) or {}
@@ -201,9 +196,7 @@ def as_json(value: Any, location: Any) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """The value with numbers in one spelling (plain digits for whole ones) and members in one
-    order.
-    """
+    """The value with numbers in one spelling (whole ones plain) and members in one order."""
     if isinstance(value, list):
         return [canonical(each) for each in value]
     if isinstance(value, dict):
