@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.core.arrow_schema import arrow_schema
 from singer_spark.core.messages import DELETED_AT, TABLE_VERSION, UNCHANGED
 from target_spark_lake.formats.rules import (
+    DECIDED,
     DELETE,
     DELETED,
     DROP,
@@ -72,19 +74,14 @@ def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
     column that a row's side lacks is NULL.
     """
     if not rows.num_rows:
-        of_rows = [(ROW_ID, pa.int64()), (VERDICT, pa.string())]
-        return pa.schema(
-            [*of_rows, (GONE, pa.bool_()), (DELETED, pa.bool_()), (TAKER, pa.int64())]
-        ).empty_table()
+        return arrow_schema(DECIDED).empty_table()
     rows = rows.combine_chunks()
     groups = key_codes([_whole(rows, name) for name in key_names(rules)])
     rows = rows.append_column("group", groups).append_column("gone", _gone(rows, groups, rules))
-    below = (
-        pc.fill_null(pc.less(rows["version"], rules.activated), True)
-        if rules.activated is not None
-        else None
-    )
-    rows = rows.append_column("below", _no(rows.num_rows) if below is None else below)
+    below = _no(rows.num_rows)
+    if rules.activated is not None:
+        below = pc.fill_null(pc.less(rows["version"], rules.activated), True)
+    rows = rows.append_column("below", below)
     taking_part = _taking_part(rows, rules)
     rows = (rows if taking_part is None else rows.filter(taking_part)).combine_chunks()
     return _judged(rows, rules)
@@ -97,7 +94,7 @@ def key_names(rules: MergeRules) -> list[str]:
 
 def key_codes(keys: Sequence[pa.Array]) -> pa.Array:
     """A number from 0 for each row, the same for equal values of all columns, NULLs included."""
-    return reduce(_paired, map(_code, keys))
+    return reduce(lambda first, second: _code(_paired(first, second)), map(_code, keys))
 
 
 def file_numbers(row_ids: pa.Array) -> pa.Array:
@@ -145,9 +142,9 @@ def _code(values: pa.Array) -> pa.Array:
 
 
 def _paired(first: pa.Array, second: pa.Array) -> pa.Array:
-    """One code for two."""
+    """One number for two from 0 on, in the order of the first and then the second."""
     least = pc.add(pc.max(second), 1) if len(second) else 1
-    return _code(pc.add(pc.multiply(first, least), second))
+    return pc.add(pc.multiply(first, least), second)
 
 
 def _gone(rows: pa.Table, groups: pa.Array, rules: MergeRules) -> pa.Array:
@@ -243,7 +240,8 @@ def _inherited(
         _sortable(_whole(rows, name), is_number=of in rules.numbers)
         for name, of in zip(_cursor_names(rules), rules.cursor, strict=True)
     ]
-    ages = reduce(_ranked, map(_rank, [version, *cursors]))
+    ranks = map(_rank, [version, *cursors])
+    ages = reduce(lambda first, second: _rank(_paired(first, second)), ranks)
     if not rules.cursor or not (rules.deletes or rules.late):
         return ages
     # The greatest age of a key's rows so far, excluding the row itself, in the order in which they
@@ -298,12 +296,6 @@ def _rank(values: pa.Array) -> pa.Array:
         return pa.repeat(pa.scalar(0, pa.int64()), len(values))
     ranks = pc.cast(pc.rank(values, sort_keys="ascending", tiebreaker="dense"), pa.int64())
     return pc.if_else(pc.is_null(values), 0, ranks)
-
-
-def _ranked(first: pa.Array, second: pa.Array) -> pa.Array:
-    """One rank for two."""
-    most = pc.add(pc.max(second), 1) if len(second) else 1
-    return _rank(pc.add(pc.multiply(first, most), second))
 
 
 def _positions(rows: pa.Table, by: Sequence[str]) -> pa.Array:

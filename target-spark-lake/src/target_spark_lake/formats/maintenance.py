@@ -152,10 +152,8 @@ def _compaction_of(
         *(file.bytes for file in staged),
     ]
     small = sum(is_small(size, settings.file_bytes) for size in sizes)
-    after, extension = (
-        replace(record, small_files=small, small_files_left=small),
-        f"{settings.compression}.parquet",
-    )
+    after = replace(record, small_files=small, small_files_left=small)
+    extension = f"{settings.compression}.parquet"
     change = TableChange(record.stream, table, staged, retire, after, extension, records=0)
     log = run.logs.of(record.format)
     return change if log is None else log.rearranged(run.logs.seen(log, table), change)

@@ -138,13 +138,10 @@ class ArrowMerge:
         incoming = list(self._rows_in_conflict(conflict, conflict.incoming, RUN, keys))
         found = [*incoming, *self._of_table(conflict, incoming, keys)]
         found += self._rows_in_conflict(conflict, conflict.present or (), PRESENT, keys)
+        if not found:
+            return resolve(pa.table({ROW_ID: []}), rules)
         tables = [pa.Table.from_batches([each]) for each in found]
-        return resolve(
-            pa.concat_tables(tables, promote_options="default")
-            if tables
-            else pa.table({ROW_ID: []}),
-            rules,
-        )
+        return resolve(pa.concat_tables(tables, promote_options="default"), rules)
 
     def _rows_in_conflict(
         self,
@@ -185,30 +182,21 @@ class ArrowMerge:
 
     def _ranges(self, conflict: Conflict) -> list[KeyRange]:
         """Ranges of the key's first column, each with about as many rows as compared at once."""
-        examined = (
-            *conflict.incoming,
-            *(conflict.candidates if conflict.rules.examines_all else ()),
-        )
-        files = (*examined, *(conflict.present or ()))
+        of_table = conflict.candidates if conflict.rules.examines_all else ()
+        files = (*conflict.incoming, *of_table, *(conflict.present or ()))
         count = -(-sum(file.rows for file in files) // KEYS_AT_ONCE)
         name = conflict.rules.keys[0]
-        first = conflict.columns([name])
-        if (
-            count <= 1
-            or isinstance(first.types[name], Array | Struct)
-            or first.types[name] in FLOATING_TYPES
-        ):
+        kind = conflict.types.types[name]
+        if count <= 1 or isinstance(kind, Array | Struct) or kind in FLOATING_TYPES:
             return [KeyRange(None, None)]
+        first = conflict.columns([name])
         some = [
             each.column(name)[::SAMPLED] for file in files for each in self._rows.read(file, first)
         ]
         values = pc.unique(pa.chunked_array(some).drop_null())
         values = values.take(pc.sort_indices(values))
-        cuts = (
-            [values[row_id * len(values) // count] for row_id in range(1, count)]
-            if len(values) >= count
-            else []
-        )
+        steps = range(1, count) if len(values) >= count else ()
+        cuts = [values[step * len(values) // count] for step in steps]
         return [KeyRange(low, high) for low, high in pairwise([None, *cuts, None])]
 
     def undeleted(self, files: Sequence[NumberedFile]) -> int:
@@ -221,9 +209,8 @@ class ArrowMerge:
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files, some rows at a time."""
-        return staged_files(
-            self.storage, rewrite, None if verdicts is None else verdicts.rows, self.scratch
-        )
+        decided = None if verdicts is None else verdicts.rows
+        return staged_files(self.storage, rewrite, decided, self.scratch)
 
     def release(self, verdicts: Verdicts) -> None:
         """Do nothing: nothing is held elsewhere."""

@@ -54,14 +54,13 @@ class _Merge:
         self._writer = writer
         self._load = load
         self._found = found = prune_files(writer.run, load)
-        self._columns = _columns_after(load, found.rules)
+        self._columns = stored = _columns_after(load, found.rules)
         self._types = merging_columns(self._columns)
-        self._foreign = load.record.foreign if load.record is not None else ()
+        self._foreign: tuple[str, ...] = ()
         self._staged = {file.path: file for file in load.staged}
         self._incoming = incoming_files(load.staged, self._types)
-        stored = (
-            columns_from_text(load.record.columns) if load.record is not None else self._columns
-        )
+        if (record := load.record) is not None:
+            self._foreign, stored = record.foreign, columns_from_text(record.columns)
         self._candidates = table_files(
             load.table, found.candidates, found.parts, found.table, stored
         )
@@ -69,12 +68,8 @@ class _Merge:
     @cached_property
     def _engine(self) -> MergeEngine:
         """What decides and rewrites."""
-        keys, settings, stream = (
-            self._compared_keys,
-            self._writer.settings,
-            self._load.schema.stream,
-        )
-        storage = self._writer.run.storage
+        keys, stream = self._compared_keys, self._load.schema.stream
+        settings, storage = self._writer.settings, self._writer.run.storage
         by_spark, why = settings.by_spark, settings.engine_and_why
         if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
             # PySpark requires it if Python runs in tasks.
@@ -82,14 +77,12 @@ class _Merge:
             why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
             why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
-        if by_spark:
-            check_pandas("target-spark-lake", f"stream {stream}: merging")
         if not by_spark:
             from target_spark_lake.formats.merge_engine import ArrowMerge
 
-            return ArrowMerge(
-                storage, self._writer.scratch / f"{folder_name(self._load.table)}.merged"
-            )
+            scratch = self._writer.scratch / f"{folder_name(self._load.table)}.merged"
+            return ArrowMerge(storage, scratch)
+        check_pandas("target-spark-lake", f"stream {stream}: merging")
         import_pyspark()  # a session's thread may be importing it as well
         from target_spark_lake.formats.spark_merge import SparkMerge
 
@@ -119,14 +112,12 @@ class _Merge:
 
     @property
     def _conflict(self) -> Conflict:
-        late = frozenset(
-            file.numbers[0][1] for file in self._incoming if self._staged[file.path].late
-        )
-        rules, present = replace(self._found.rules, late=late), self._load.present
+        came_late = [file for file in self._incoming if self._staged[file.path].late]
+        late = frozenset(file.numbers[0][1] for file in came_late)
+        rules, keys = replace(self._found.rules, late=late), self._found.keys
+        present = self._load.present
         known = None if present is None else incoming_files(present.files, present.columns)
-        return Conflict(
-            rules, self._types, self._incoming, self._candidates, known, self._found.keys
-        )
+        return Conflict(rules, self._types, self._incoming, self._candidates, known, keys)
 
     def _refuse_too_many(self, gone: int) -> None:
         """Check, before anything is written, that not too many rows are gone from the source."""
@@ -156,9 +147,8 @@ class _Merge:
         """The table's change: staged files as they are if possible, and rewritten files."""
         changed = [file for file in self._candidates if verdicts.of_file(file.numbers)]
         opened = [file for file in changed if verdicts.of_file(file.numbers) != {DROP: file.rows}]
-        keeps = bool(
-            self._foreign and changed
-        )  # values of columns that the stream lacks are taken from replaced rows
+        # Values of columns that the stream lacks are taken from replaced rows.
+        keeps = bool(self._foreign and changed)
         mixed = [
             file
             for file in self._incoming
@@ -219,9 +209,7 @@ class _Merge:
         table = f"{self._load.table}{HISTORY}"
         before = self._writer.run.current_record(self._load.schema.stream, table)
         own = [file for file in self._incoming if self._is_internal(file)]
-        written: list[StagedFile] = []
-        if own:
-            written = self._engine.rewrite(self._rewrite("history", own), None)
+        written = self._engine.rewrite(self._rewrite("history", own), None) if own else []
         kept = columns_from_text(before.columns if before else {})
         columns = Struct.of({**kept.types, **self._columns.without(self._foreign).types})
         files: Sequence[StagedFile] = [*self._others(own), *written]

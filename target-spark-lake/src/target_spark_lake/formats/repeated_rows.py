@@ -112,14 +112,10 @@ class _Comparison:
         staging = self._writer.run.staging_path(self._schema.stream)
         folder = f"{staging}/unrepeated/{folder_name(self._table)}"
         scratch = self._writer.scratch / "unrepeated" / folder_name(self._schema.stream)
-        location, name = (
-            StagingLocation.of(self._writer.run.storage, folder, scratch),
-            f"{number:05d}/rows.parquet",
-        )
-        target, marks, kept = location.path(name), iter(repeated), 0
-        with LakeFile(
-            target, columns_inside(self._columns, file), self._writer.settings.compression
-        ) as written:
+        location = StagingLocation.of(self._writer.run.storage, folder, scratch)
+        name, columns = f"{number:05d}/rows.parquet", columns_inside(self._columns, file)
+        marks, kept = iter(repeated), 0
+        with LakeFile(location.path(name), columns, self._writer.settings.compression) as written:
             for group in self._groups(file, every=True):
                 reaches = self._reaches(group)
                 keep = pa.array(
@@ -128,10 +124,7 @@ class _Comparison:
                 group = group.filter(keep)
                 kept += group.num_rows
                 written.write(pa.Table.from_batches([group], written.schema))
-        size = target.stat().st_size
-        if not self._writer.run.storage.local:
-            self._writer.run.storage.upload(target, f"{folder}/{name}")
-            target.unlink()
+        size = location.bring_one(name)
         return replace(file, path=f"{folder}/{name}", rows=kept, bytes=size, codec="")
 
     def _is_repeated(self, content: tuple[str, ...]) -> bool:

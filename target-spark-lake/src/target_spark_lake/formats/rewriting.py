@@ -170,10 +170,8 @@ def staged_files(
         ConfigurationError: there are too many hive folders.
         StorageError: files can't be read or written.
     """
-    location, names = (
-        StagingLocation.of(storage, rewrite.folder, scratch),
-        list(rewrite.columns.types),
-    )
+    location = StagingLocation.of(storage, rewrite.folder, scratch)
+    names = list(rewrite.columns.types)
     rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
     selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
     stage_rows(
@@ -225,14 +223,11 @@ def _new_rows(
 
 def _stored_alike(file: NumberedFile, rewrite: Rewrite) -> Struct | None:
     """The columns inside new files for this file's rows; None if its folders are different ones."""
-    if rewrite.partitioning is None:
+    folders = rewrite.partitioning
+    if folders is None:
         return rewrite.columns
-    names = {part.name for part in rewrite.partitioning.parts}
-    return (
-        rewrite.partitioning.inside(rewrite.columns)
-        if set(folder_values(file.folders)) == names
-        else None
-    )
+    is_same = set(folder_values(file.folders)) == {part.name for part in folders.parts}
+    return folders.inside(rewrite.columns) if is_same else None
 
 
 def _each(
@@ -247,12 +242,9 @@ def _incoming(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
     if not (rewrite.foreign and rewrite.replaced):
         yield from _each(read, rewrite.incoming, rewrite.types)
         return
-    keys = rewrite.keys
-    wanted = [*keys, *rewrite.foreign]
-    columns = Struct.of({name: rewrite.types.types[name] for name in wanted})
-    sent = read.table(
-        list(rewrite.incoming), Struct.of({name: columns.types[name] for name in keys})
-    )
+    keys, types = rewrite.keys, rewrite.types.types
+    columns = Struct.of({name: types[name] for name in (*keys, *rewrite.foreign)})
+    sent = read.table(rewrite.incoming, Struct.of({name: types[name] for name in keys}))
     known = [
         rows.filter(pc.is_in(rows.column(keys[0]), value_set=pc.unique(sent[keys[0]])))
         for rows in _each(read, rewrite.replaced, columns)

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.arrow_schema import arrow_type
+from singer_spark.core.arrow_schema import arrow_schema, arrow_type
 from singer_spark.core.messages import DELETED_AT
 from singer_spark.store.parquet_footer import damage_named, open_parquet
 from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
@@ -73,11 +73,8 @@ class NumberedFile:
     @cached_property
     def folder_texts(self) -> Mapping[str, str | None]:
         """The columns in its hive folders, with their values as text."""
-        return {
-            name: text
-            for name, text in folder_values(self.folders).items()
-            if name in self.columns.types
-        }
+        texts, columns = folder_values(self.folders), self.columns.types
+        return {name: text for name, text in texts.items() if name in columns}
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -121,18 +118,12 @@ def table_files(
 ) -> list[NumberedFile]:
     """Files of the table, which has these columns: row ids are below 0, lower for older rows."""
     first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
-    known = index.files
-    return [
-        NumberedFile(
-            numbers,
-            path,
-            known[path].rows,
-            known[path].bytes,
-            columns,
-            folders=table_folders(table, path),
-        )
-        for path, numbers in numbered(paths, parts, first).items()
-    ]
+
+    def numbered_file(path: str, numbers: tuple[tuple[int, int], ...]) -> NumberedFile:
+        known, folders = index.files[path], table_folders(table, path)
+        return NumberedFile(numbers, path, known.rows, known.bytes, columns, folders=folders)
+
+    return [numbered_file(*each) for each in numbered(paths, parts, first).items()]
 
 
 def undeleted_rows(
@@ -174,17 +165,11 @@ class ArrowRows:
                 yield group
                 first += group.rows
 
-    def table(self, files: list[NumberedFile], columns: Struct) -> pa.Table:
+    def table(self, files: Sequence[NumberedFile], columns: Struct) -> pa.Table:
         """All rows of several files, with these columns and `ROW_ID`."""
-        schema = pa.schema(
-            [
-                *(pa.field(each.name, arrow_type(each.type)) for each in columns),
-                (ROW_ID, pa.int64()),
-            ]
-        )
-        return pa.Table.from_batches(
-            [rows for file in files for rows in self.read(file, columns)], schema
-        )
+        schema = arrow_schema(columns).append(pa.field(ROW_ID, pa.int64()))
+        rows = [each for file in files for each in self.read(file, columns)]
+        return pa.Table.from_batches(rows, schema)
 
 
 @dataclass(frozen=True)
@@ -208,11 +193,9 @@ class _OpenFile:
 
     def names(self, columns: Struct) -> list[str]:
         """Those of the columns that are inside the file."""
-        numbered = self.numbered
-        inside = (each.name for each in numbered.columns if each.name in columns.types)
-        return [
-            name for name in inside if name not in numbered.folder_texts and name in self.present
-        ]
+        inside = self.present - self.numbered.folder_texts.keys()
+        known = self.numbered.columns.types
+        return [name for name in known if name in columns.types and name in inside]
 
 
 @dataclass(frozen=True)
@@ -241,12 +224,12 @@ class NumberedGroup:
 
     def statistics(self, columns: Struct) -> FileStatistics:
         """What its footer knows about the columns."""
-        metadata, found = self._file.parquet.metadata, {}
-        for name in self._file.names(columns):
-            leaf = self._file.leaves.get(name)
-            found[name] = (
-                ColumnRange() if leaf is None else group_range(metadata, self.number, leaf)
-            )
+        metadata = self._file.parquet.metadata
+        leaves = {name: self._file.leaves.get(name) for name in self._file.names(columns)}
+        found = {
+            name: ColumnRange() if leaf is None else group_range(metadata, self.number, leaf)
+            for name, leaf in leaves.items()
+        }
         return FileStatistics(self.rows, 0, found)
 
     def stored(self, columns: Struct) -> StoredGroup | None:
@@ -255,9 +238,8 @@ class NumberedGroup:
         if file.numbered.positioned:
             return None
         if columns not in file.stored:
-            file.stored[columns] = stored_groups(
-                file.source, footer_for(columns), file.numbered.folders
-            )
+            footer, folders = footer_for(columns), file.numbered.folders
+            file.stored[columns] = stored_groups(file.source, footer, folders)
         return file.stored[columns][self.number] if file.stored[columns] else None
 
     def read(self, columns: Struct) -> Iterator[pa.RecordBatch]:

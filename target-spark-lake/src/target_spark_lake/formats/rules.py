@@ -25,6 +25,10 @@ DELETED = "_spark_lake_deleted"
 # The place of the row that takes values from a row with the verdict VALUES or LAST_VALUES.
 TAKER = "_spark_lake_taker"
 DELETED_AT_COLUMN = columns_from_text({DELETED_AT: METADATA_COLUMNS[DELETED_AT]})
+# What `conflicts.resolve` returns of each row.
+DECIDED = columns_from_text(
+    {ROW_ID: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
+)
 # The verdicts; a row without one stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
 # A row that lacks values, and earlier rows of its key, which are dropped and may have them.

@@ -33,6 +33,7 @@ from target_spark_lake.formats.conflicts import (
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
 from target_spark_lake.formats.row_ids import ArrowRows, divided
 from target_spark_lake.formats.rules import (
+    DECIDED,
     DELETED,
     DELETED_AT_COLUMN,
     GONE,
@@ -64,9 +65,6 @@ if TYPE_CHECKING:
 
 # A task holds this many of the keys that it compares.
 KEYS_OF_A_TASK = 500_000
-_VERDICTS = columns_from_text(
-    {ROW_ID: "bigint", VERDICT: "string", GONE: "boolean", DELETED: "boolean", TAKER: "bigint"}
-)
 _OWN = columns_from_text(
     {
         "version": "bigint",
@@ -104,12 +102,10 @@ class SparkMerge:
             )
         if conflict.present is not None:
             rows = rows.unionByName(self._rows_in_conflict(conflict, conflict.present, PRESENT))
-        count = sum(
-            file.rows
-            for file in (*conflict.incoming, *conflict.candidates, *(conflict.present or ()))
-        )
+        files = (*conflict.incoming, *conflict.candidates, *(conflict.present or ()))
+        count = sum(file.rows for file in files)
         by_key = rows.repartition(max(1, -(-count // KEYS_OF_A_TASK)), *key_names(rules))
-        decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(_VERDICTS))
+        decided = by_key.mapInArrow(partial(_resolved, rules), spark_columns(DECIDED))
         decided = decided.persist(StorageLevel.MEMORY_AND_DISK)
         with warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
@@ -231,12 +227,8 @@ def _parts(rewrite: Rewrite, verdicts: Verdicts | None) -> list[Rewrite]:
     """What each task writes again: files of about one new file's size, a hive folder's together."""
     incoming = {file.path for file in rewrite.incoming}
     files = [*sorted(rewrite.opened, key=lambda file: file.folders), *rewrite.incoming]
-    counts = {
-        file.path: {} if verdicts is None else verdicts.of_file(file.numbers) for file in files
-    }
-    givers = [
-        file for file in files if VALUES in counts[file.path] or LAST_VALUES in counts[file.path]
-    ]
+    gives = {VALUES, LAST_VALUES}
+    givers = [file for file in files if verdicts and gives & verdicts.of_file(file.numbers).keys()]
     parts = []
     for number, group in enumerate(divided(files, rewrite.file_bytes)):
         own = {file.path for file in group}
@@ -270,9 +262,8 @@ def _rewritten(
     for task in pc.unique(rows[_TASK]).to_pylist():
         verdicts = None
         if ROW_ID in rows.column_names:
-            verdicts = rows.filter((pc.field(_TASK) == task) & pc.field(ROW_ID).is_valid()).sort_by(
-                ROW_ID
-            )
+            own = rows.filter((pc.field(_TASK) == task) & pc.field(ROW_ID).is_valid())
+            verdicts = own.sort_by(ROW_ID)
         part = replace(parts[task], folder=f"{parts[task].folder}-{attempt}")
         files += staged_files(storage, part, verdicts, scratch.with_name(f"{scratch.name}-{task}"))
     return files

@@ -119,10 +119,8 @@ class TableWriter:
         """Stage a file without rows, since an empty table still has its columns."""
         from target_spark_lake.table.lake_parquet import LakeFile
 
-        local, partitioning = (
-            self.scratch / f"empty-{folder_name(schema.stream)}.parquet",
-            schema.partitioning,
-        )
+        local = self.scratch / f"empty-{folder_name(schema.stream)}.parquet"
+        partitioning = schema.partitioning
         # Readers take partition columns from folder names, so even a file without rows is put into
         # folders.
         inside = partitioning.inside(columns) if partitioning else columns
@@ -130,9 +128,8 @@ class TableWriter:
             pass
         path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
         self.run.storage.replace(path, local.read_bytes())
-        return StagedFile(
-            path, 0, local.stat().st_size, partitioning.null_folders if partitioning else ""
-        )
+        folders = partitioning.null_folders if partitioning else ""
+        return StagedFile(path, 0, local.stat().st_size, folders)
 
     def change(
         self,

@@ -121,9 +121,8 @@ class FileJoiner:
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
             file = f"{name}/{number:05d}.parquet"
-            path, target = location.path(file), f"{self.folder}/{file}"
             before = size = rows = 0
-            with LakeFile(path, columns, self.codec) as writer:
+            with LakeFile(location.path(file), columns, self.codec) as writer:
                 while (
                     group is not None
                     and size < wanted
@@ -134,11 +133,8 @@ class FileJoiner:
                     before, size = size, writer.size
                     del group  # before the next one is read
                     group = next(groups, None)
-            size = path.stat().st_size
-            if location.local is not None:
-                self.storage.upload(path, target)
-                path.unlink()
-            yield StagedFile(target, rows, size, join.partition, place=join.sort_prefix)
+            path, size = f"{self.folder}/{file}", location.bring_one(file)
+            yield StagedFile(path, rows, size, join.partition, place=join.sort_prefix)
             if group is None:
                 return
 

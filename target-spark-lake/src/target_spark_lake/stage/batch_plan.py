@@ -167,6 +167,15 @@ class StagingLocation:
         """The path of a file inside; only for a location this process can write to."""
         return (self.local or Path(self.storage.url, self.folder)) / name
 
+    def bring_one(self, name: str) -> int:
+        """Upload a file if it is not in the bucket yet; returns its size."""
+        path = self.path(name)
+        size = path.stat().st_size
+        if self.local is not None:
+            self.storage.upload(path, f"{self.folder}/{name}")
+            path.unlink()
+        return size
+
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
         """The Parquet files, also those without rows, uploaded first if they are not in the bucket.
 
@@ -174,9 +183,9 @@ class StagingLocation:
             ConfigurationError: there are too many hive folders.
             StorageError: files can't be read or written.
         """
-        here, above = (
-            (self.storage, self.folder) if self.local is None else (Storage(str(self.local)), "")
-        )
+        here, above = self.storage, self.folder
+        if self.local is not None:
+            here, above = Storage(str(self.local)), ""
         found = [file for file in here.list(above) if file.path.endswith(".parquet")]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:

@@ -228,17 +228,12 @@ class TableRewriter:
         Returns the new size.
         """
         location = StagingLocation.of(self.storage, self.folder, self.scratch)
-        target = location.path(name)
-        with LakeFile(target, columns, self.codec) as writer:
+        with LakeFile(location.path(name), columns, self.codec) as writer:
             groups = range(source.metadata.num_row_groups)
             found = (fitted(rows, columns) for group in groups for rows in batches(source, group))
             for rows in gathered(found, ROW_GROUP_BYTES):
                 writer.write(rows)
-        size = target.stat().st_size
-        if not self.storage.local:
-            self.storage.upload(target, f"{self.folder}/{name}")
-            target.unlink()
-        return size
+        return location.bring_one(name)
 
 
 def _batch(file: StagedFile) -> str:
