@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
@@ -23,7 +22,7 @@ from target_spark_lake.delta_log.log_publish import (
     publish_commit,
     write_checkpoint,
 )
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER, check_known, read_snapshot
+from target_spark_lake.delta_log.snapshot import check_known, missing_message, read_snapshot
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import Fate, as_unpublishable
 
@@ -54,7 +53,7 @@ def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
     Raises:
         UnpublishableError: another writer changed what the run had made; the text says what to do.
     """
-    return next_version(storage, commit, partial(_entry, storage, commit))
+    return next_version(storage, commit, _entry)
 
 
 def fate(storage: Storage, commit: DeltaCommit) -> Fate:
@@ -156,7 +155,7 @@ class DeltaTables:
         return read_snapshot(self._storage, table)
 
     def missing_message(self, stream: str, table: str) -> str:
-        return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
+        return missing_message(stream, table)
 
     def check_location(self, stream: str, table: str, *, is_new: bool) -> None:
         """Refuse a folder name that readers of Delta can't open."""

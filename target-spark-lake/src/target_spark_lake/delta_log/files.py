@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -101,10 +102,8 @@ def delta_change(
     columns = columns_from_text(change.record.columns)
     logged = logged_columns(change.record)
     check_names(change.stream, logged)
-    partitioned, partitioned_before = (
-        folder_names(change.record.partition_by),
-        before.partitioned if before else (),
-    )
+    partitioned = folder_names(change.record.partition_by)
+    partitioned_before = before.partitioned if before else ()
     schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(
@@ -124,6 +123,7 @@ def delta_change(
         return None
     if before is not None:
         _check_values(storage, change, schema or before.schema, sizes)
+    inside = columns.without(partitioned)
     planned = DeltaCommit(
         change.table,
         seen=before.version if before else None,
@@ -132,12 +132,9 @@ def delta_change(
         partitioned=partitioned,
         partitioned_before=partitioned_before,
         table_id=before.table_id if before else None,
+        restated=_restated(storage, before, change, schema, inside),
     )
-    inside = columns.without(partitioned)
-    restated = _restated(storage, before, change, schema, inside)
-    return DeltaChange(
-        planned, _statistics(storage, sizes, inside, before), adopted or {}, restated
-    )
+    return DeltaChange(planned, _statistics(storage, sizes, inside, before), adopted or {})
 
 
 def _restated(
@@ -148,15 +145,13 @@ def _restated(
     columns: Struct,
 ) -> tuple[AddedFile, ...]:
     """The files that stay, if the table gets columns that are missing from their statistics."""
-    if (
-        before is None
-        or schema is None
-        or not columns_of_log(schema).without(columns_of_log(before.schema).types).fields
-    ):
+    if before is None or schema is None:
+        return ()
+    if not columns_of_log(schema).without(columns_of_log(before.schema).types).fields:
         return ()
     gone = {*change.retire, *change.joined_from}
-    stay = {f"{change.table}/{path}": file for path, file in before.files.items()}
-    stay = {path: file for path, file in stay.items() if path not in gone}
+    files = {f"{change.table}/{path}": file for path, file in before.files.items()}
+    stay = {path: file for path, file in files.items() if path not in gone}
     found = _statistics(storage, {path: file.size for path, file in stay.items()}, columns, before)
     return tuple(replace(file, statistics=found[path]) for path, file in stay.items())
 
@@ -173,10 +168,8 @@ def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) 
         table_id=before.table_id,
     )
     sizes = {file.path: file.bytes for file in change.joined or change.staged}
-    columns = columns_from_text(change.record.columns)
-    return DeltaChange(
-        planned, _statistics(storage, sizes, columns.without(before.partitioned), before)
-    )
+    columns = columns_from_text(change.record.columns).without(before.partitioned)
+    return DeltaChange(planned, _statistics(storage, sizes, columns, before))
 
 
 def _statistics(
@@ -191,10 +184,12 @@ def _statistics(
 
 def _described(columns: Struct, most: int) -> dict[str, LakeType]:
     """The columns that delta-rs looks for in statistics, or more: none of arrays and bytes."""
-    found = [
-        each for each in columns if not isinstance(each.type, Array) and str(each.type) != "binary"
-    ]
-    return {each.name: each.type for each in found[:most]}
+    found = {
+        name: kind
+        for name, kind in columns.types.items()
+        if not isinstance(kind, Array) and kind != Scalar("binary")
+    }
+    return dict(islice(found.items(), most))
 
 
 def _check_values(
@@ -258,9 +253,7 @@ def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | No
     if found.nulls == known.rows:
         return ColumnRange(nulls=found.nulls)
     expected = _BOUNDED.get(kind.name) if isinstance(kind, Scalar) else None
-    if expected is None or not (
-        isinstance(found.low, expected) and isinstance(found.high, expected)
-    ):
+    if expected is None or not all(isinstance(each, expected) for each in (found.low, found.high)):
         return None
     return found
 

@@ -115,14 +115,12 @@ class DeltaChange:
         planned: The commit, as far as it is known.
         statistics: The log's statistics for each new file, by path.
         adopted: Files that become the table's in place, with their sizes in bytes.
-        restated: Files that stay, with statistics that cover the columns which the change adds.
     """
 
     format: ClassVar[str] = DELTA
     planned: DeltaCommit
     statistics: Mapping[str, str]
     adopted: Mapping[str, int] = field(default_factory=dict)
-    restated: tuple[AddedFile, ...] = ()
 
     def commit(
         self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
@@ -153,7 +151,6 @@ class DeltaChange:
             remove=inside(change.retire),
             joined=logged(change.joined),
             joined_from=inside(change.joined_from),
-            restated=self.restated,
         )
 
 
@@ -182,24 +179,20 @@ def log_entry(
     if schema is not None:
         actions.append({"metaData": _metadata(commit, current, schema)})
     remove = tuple(remove)
-    about = {"dataChange": commit.data_change}
-    actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
-    actions += [{"add": _add(file, commit.time) | about} for file in (*commit.add, *again)]
+    time, changes = commit.time, commit.data_change
+    actions += [_remove(file, time, data_change=changes) for file in remove]
+    actions += [_add(file, time, data_change=changes) for file in (*commit.add, *again)]
     if current is not None:
         gone = {file.path for file in remove}
         now = {file.path for file in current.files.values()} - gone
-        stay = [each for each in commit.restated if each.path in now]
         # Readers take the last entry of a file.
-        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in stay]
+        stay = [each for each in commit.restated if each.path in now]
+        actions += [_add(file, time, data_change=False) for file in stay]
     if current is not None and all(path in current.files for path in commit.joined_from):
         # Otherwise another writer changed or joined them meanwhile, and they stay as they are now.
         moved = [current.files[path] for path in commit.joined_from]
-        actions += [
-            {"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved
-        ]
-        actions += [
-            {"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined
-        ]
+        actions += [_remove(file, time, data_change=False) for file in moved]
+        actions += [_add(file, time, data_change=False) for file in commit.joined]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
@@ -225,10 +218,10 @@ def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str
         return None
     if not needed:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
-    readers = needed | (current.reader_features if current else frozenset())
-    writers = (
-        readers | (current.writer_features if current else frozenset()) | {*LEGACY_WRITER_FEATURES}
-    )
+    readers, writers = needed, needed | {*LEGACY_WRITER_FEATURES}
+    if current is not None:
+        readers |= current.reader_features
+        writers |= current.reader_features | current.writer_features
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
@@ -248,15 +241,25 @@ def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None, schema: str) -
     }
 
 
-def _remove(file: AddedFile, time: int) -> dict[str, Any]:
-    about = {
+def _remove(file: AddedFile, time: int, *, data_change: bool) -> dict[str, Any]:
+    action = {
+        "path": file.path,
+        "deletionTimestamp": time,
         "extendedFileMetadata": True,
         "partitionValues": dict(file.partition),
         "size": file.size,
+        "dataChange": data_change,
     }
-    return {"path": file.path, "deletionTimestamp": time, **about}
+    return {"remove": action}
 
 
-def _add(file: AddedFile, time: int) -> dict[str, Any]:
-    about = {"partitionValues": dict(file.partition), "size": file.size, "modificationTime": time}
-    return {"path": file.path, **about, **({"stats": file.statistics} if file.statistics else {})}
+def _add(file: AddedFile, time: int, *, data_change: bool) -> dict[str, Any]:
+    action = {
+        "path": file.path,
+        "partitionValues": dict(file.partition),
+        "size": file.size,
+        "modificationTime": time,
+        **({"stats": file.statistics} if file.statistics else {}),
+        "dataChange": data_change,
+    }
+    return {"add": action}

@@ -23,6 +23,7 @@ from singer_spark.store.storage import each
 from target_spark_lake.delta_log.snapshot import (
     LOG_FOLDER,
     log_file,
+    missing_message,
     open_table,
     read_snapshot,
     reading,
@@ -110,13 +111,9 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
 def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the log can still reconstruct the version that a commit was planned on."""
     names = [file.path.rpartition("/")[2] for file in storage.list(f"{commit.table}/{LOG_FOLDER}")]
-    first = min(
-        (int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"),
-        default=0,
-    )
-    checkpoints = [
-        int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name
-    ]
+    numbered = [(int(name[:20]), name[20:]) for name in names if name[:20].isdigit()]
+    first = min((number for number, rest in numbered if rest == ".json"), default=0)
+    checkpoints = [number for number, rest in numbered if ".checkpoint" in rest]
     return first == 0 or any(first - 1 <= each <= (commit.seen or 0) for each in checkpoints)
 
 
@@ -144,10 +141,7 @@ def unreferenced(
     listed = storage.list(table)
     current = read_snapshot(storage, table)
     if current is None:
-        raise StorageError(
-            LakeCode.TABLE_LOG_GONE,
-            f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}",
-        )
+        raise StorageError(LakeCode.TABLE_LOG_GONE, missing_message(record.stream, table))
     now = datetime.now(UTC)
     before = min(before, now - retention(current.configuration, table))
     entries = sorted(
@@ -157,7 +151,7 @@ def unreferenced(
     kept = {*current.files, *_removed(storage, [file.path for file in young])}
     # If the log's entries don't reach back that far, only its checkpoint knows what was removed
     # since.
-    complete = len(young) < len(entries) or _starts_the_log(entries)
+    complete = len(young) < len(entries) or log_file(table, 0) in [file.path for file in entries]
     hours = 0 if complete else math.ceil((now - before) / timedelta(hours=1))
     gone = _tombstones(storage, table, hours)
 
@@ -172,14 +166,11 @@ def unreferenced(
 
 def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
     """The files except those restored meanwhile (RESTORE); the log needs no entry."""
-    current = read_snapshot(storage, unreferenced.table)
+    table = unreferenced.table
+    current = read_snapshot(storage, table)
     if current is None:  # the user that removed the log must decide about the files
         return ()
-    return [
-        path
-        for path in unreferenced.files
-        if path[len(unreferenced.table) + 1 :] not in current.files
-    ]
+    return [path for path in unreferenced.files if path[len(table) + 1 :] not in current.files]
 
 
 def retention(configuration: Mapping[str, str], table: str) -> timedelta:
@@ -201,10 +192,6 @@ def retention(configuration: Mapping[str, str], table: str) -> timedelta:
 def _is_entry(table: str, path: str) -> bool:
     folder, _, name = path.rpartition("/")
     return folder == f"{table}/{LOG_FOLDER}" and bool(_ENTRY.fullmatch(name))
-
-
-def _starts_the_log(entries: Sequence[FileInfo]) -> bool:
-    return bool(entries) and entries[0].path.endswith(f"/{0:020d}.json")
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:

@@ -5,7 +5,6 @@ whichever process it is tried.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -50,22 +49,24 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
             writes, or partitions; the text says what to do.
         StorageError: the storage failed; the next start tries again.
     """
-    return next_version(storage, commit, partial(_entry, storage, commit))
+    return next_version(storage, commit, _entry)
 
 
 def has_run(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the commit, or one of a later run of the pipeline, was made."""
     current = read_snapshot(storage, commit.table, commit.application, known=False)
-    return (
-        current is not None
-        and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
-    )
+    return current is not None and _has_run(storage, commit, current)
+
+
+def _has_run(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    wanted = commit.transaction
+    return last_transaction(storage, commit, current, wanted) >= wanted
 
 
 def next_version(
     storage: Storage,
     commit: DeltaCommit,
-    entry_after: Callable[[DeltaSnapshot | None], bytes | None],
+    entry_of: Callable[[Storage, DeltaCommit, DeltaSnapshot | None], bytes | None],
 ) -> int | None:
     """Make an entry the table's next version; None if the commit already was one, or has no entry.
 
@@ -74,12 +75,9 @@ def next_version(
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application, known=False)
-        if (
-            current is not None
-            and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
-        ):
+        if current is not None and _has_run(storage, commit, current):
             return None
-        entry = entry_after(current)
+        entry = entry_of(storage, commit, current)
         if entry is None:
             return None
         version = 0 if current is None else current.version + 1
@@ -174,16 +172,11 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
                 commit, f"in column(s) {', '.join(changed)}, which its files have as they were"
             ),
         )
-    schema = (
-        schema_with_others(current.schema, before.schema, commit.schema)
-        if commit.schema is not None
-        else None
-    )
-    sizes = {
-        f"{commit.table}/{unquote(file.path)}": file.size
-        for file in commit.add
-        if commit.data_change
-    }
+    schema = commit.schema
+    if schema is not None:
+        schema = schema_with_others(current.schema, before.schema, schema)
+    new = commit.add if commit.data_change else ()
+    sizes = {f"{commit.table}/{unquote(file.path)}": file.size for file in new}
     lacking = columns_with_null(storage, schema or current.schema, sizes)
     if lacking:
         raise UnpublishableError(
@@ -214,17 +207,12 @@ def _restoration(
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
-    if not all(
-        only_rearranges(storage, commit.table, n)
-        for n in range(commit.seen + 1, current.version + 1)
-    ):
+    since = range(commit.seen + 1, current.version + 1)
+    if not all(only_rearranges(storage, commit.table, version) for version in since):
         raise UnpublishableError(LakeCode.CHANGED_BEFORE_PUBLISHED, way_out)
     before = planned_on(storage, commit)
-    gone = [
-        file.path
-        for file in before.data_files(commit.table)
-        if storage.size(file.path) != file.size
-    ]
+    files = before.data_files(commit.table)
+    gone = [file.path for file in files if storage.size(file.path) != file.size]
     if gone:
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from singer_spark.core.lake_type import SCALARS, Array, Field, LakeType, Scalar, Struct, parse_type
+from singer_spark.core.lake_type import SCALARS, Array, LakeType, Scalar, Struct, parse_type
 from singer_spark.errors import SchemaError
 from target_spark_lake.error_codes import LakeCode
 
@@ -102,9 +102,8 @@ def _joined_type(now: Any, before: Any, after: Any) -> Any:
 
 def columns_in_the_way(current: str, before: str, after: str | None) -> list[str]:
     """Columns that another writer changed so that files written for `before` no longer fit."""
-    known, earlier, wanted = (
-        _by_name(_fields(each)) for each in (current, before, after or before)
-    )
+    schemas = (current, before, after or before)
+    known, earlier, wanted = (_by_name(_fields(each)) for each in schemas)
     gone = [
         name
         for name, each in earlier.items()
@@ -137,19 +136,14 @@ def _holds(now: Any, before: Any) -> bool:
 
 def columns_of_log(schema: str) -> Struct:
     """The columns of a `schemaString`; raises ValueError naming a column of unknown type."""
-    return Struct(
-        tuple(
-            Field(each["name"], _lake_type(each["name"], each["type"])) for each in _fields(schema)
-        )
-    )
+    types = {each["name"]: each["type"] for each in _fields(schema)}
+    return Struct.of({name: _lake_type(name, kind) for name, kind in types.items()})
 
 
 def _lake_type(column: str, kind: Any) -> LakeType:
     match kind:
         case {"fields": [*fields]} if fields:
-            return Struct(
-                tuple(Field(each["name"], _lake_type(column, each["type"])) for each in fields)
-            )
+            return Struct.of({each["name"]: _lake_type(column, each["type"]) for each in fields})
         case {"elementType": element}:
             return Array(_lake_type(column, element))
         case str():

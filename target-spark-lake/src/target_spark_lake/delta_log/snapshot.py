@@ -113,14 +113,10 @@ class DeltaSnapshot:
                 "program can't keep; take the column back (RESTORE), or load the stream into "
                 "another table (stream_options, path)",
             ) from error
-        made = {
-            field.name
-            for field in (part.derived_column for part in map(Part.of, record.partition_by))
-            if field
-        }
-        return with_logged_columns(
-            record, columns_to_text(logged.without(made - set(record.columns)))
-        )
+        parts = map(Part.of, record.partition_by)
+        made = {field.name for part in parts if (field := part.derived_column)}
+        own = logged.without(made - set(record.columns))
+        return with_logged_columns(record, columns_to_text(own))
 
     def reason_against_joining(self, record: TableRecord) -> str:
         """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
@@ -130,6 +126,11 @@ class DeltaSnapshot:
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
             return "has files in other folders than those of its partitions"
         return ""
+
+
+def missing_message(stream: str, table: str) -> str:
+    """Error message for a table without its log."""
+    return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 
 
 def log_file(table: str, version: int) -> str:
@@ -195,15 +196,12 @@ def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
 def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, AddedFile]:
     actions = found.get_add_actions()
     names = ("path", "size_bytes", *(("partition",) if partitioned else ()))
+    columns = [actions.column(name).to_pylist() for name in names]
     files = {}
-    for path, size, *values in zip(
-        *(actions.column(name).to_pylist() for name in names), strict=True
-    ):
+    for path, size, *values in zip(*columns, strict=True):
         texts = folder_values(folders_of(unquote(path)))
-        partition = {
-            name: _text(each, texts.get(name))
-            for name, each in (values[0] if values else {}).items()
-        }
+        known = values[0] if values else {}
+        partition = {name: _text(each, texts.get(name)) for name, each in known.items()}
         files[unquote(path)] = AddedFile(path, size, partition=partition)
     return files
 

@@ -31,8 +31,12 @@ from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import (
     BINARY,
+    CHILDREN,
+    FIELD_ID,
     I32,
     MAGIC,
+    METADATA,
+    SCHEMA,
     footer_of,
     open_parquet,
     read_struct,
@@ -64,11 +68,9 @@ _BOUNDED = (
     TimestampType,
     TimestamptzType,
 )
-# Field numbers of parquet.thrift.
-SCHEMA, METADATA = 2, 5
-NAME, CHILDREN, CONVERTED, FIELD_ID, LOGICAL = 4, 5, 6, 9, 10
+# Field numbers of parquet.thrift, and kinds of integers with less than four bytes.
+NAME, CONVERTED, LOGICAL = 4, 6, 10
 KEY = 1
-INTEGER = 10
 SMALL_INTEGERS = (15, 16)
 # Arrow's schema embedded in a file would restore the narrow integers that Iceberg does not have.
 ARROW = b"ARROW:schema"
@@ -128,28 +130,21 @@ def _described(
             continue
         if found.nulls is not None:
             nulls[number] = found.nulls
-        if (
-            isinstance(each.field_type, _BOUNDED)
-            and found.low is not None
-            and found.high is not None
-        ):
-            below, above = (
-                _bound(each, found.low, upper=False),
-                _bound(each, found.high, upper=True),
-            )
+        if isinstance(each.field_type, _BOUNDED):
+            below = _bound(each, found.low, upper=False)
+            above = _bound(each, found.high, upper=True)
             if below is not None and above is not None:
                 low[number], high[number] = below, above
     return DescribedFile(known.rows, known.bytes, partition, nulls, low, high)
 
 
-def _bound(column: NestedField, value: Bound, *, upper: bool) -> str | None:
+def _bound(column: NestedField, value: Bound | None, *, upper: bool) -> str | None:
     """A bound in Iceberg's binary form, in Base64; None if there is none."""
     kind: Any = column.field_type
     if isinstance(value, str):
-        shortened = truncate_upper_bound_text_string(value, LETTERS) if upper else value[:LETTERS]
-        if shortened is None:
-            return None
-        value = shortened
+        value = truncate_upper_bound_text_string(value, LETTERS) if upper else value[:LETTERS]
+    if value is None:
+        return None
     if isinstance(kind, DecimalType):
         value = Decimal(value) if isinstance(value, int | Decimal) else value
     try:
@@ -226,10 +221,8 @@ def field_ids_tail(footer: bytes | None, field_ids: Mapping[str, int]) -> bytes 
             element.pop(LOGICAL, None)
     if METADATA in struct:
         kind, (items, pairs) = struct[METADATA]
-        struct[METADATA] = (
-            kind,
-            (items, [each for each in pairs if each.get(KEY) != (BINARY, ARROW)]),
-        )
+        kept = [each for each in pairs if each.get(KEY) != (BINARY, ARROW)]
+        struct[METADATA] = kind, (items, kept)
     written = struct_bytes(struct)
     return written + len(written).to_bytes(4, "little") + MAGIC
 

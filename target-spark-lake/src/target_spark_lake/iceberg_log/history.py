@@ -15,21 +15,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.update import (
-    AssertCurrentSchemaId,
-    AssertRefSnapshotId,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-)
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.iceberg_log.lake_catalog import catalog_errors, opened, spellings
 from target_spark_lake.iceberg_log.producer import change_metadata, stage_snapshot
 from target_spark_lake.iceberg_log.publishing import (
+    TRIES,
     about_columns,
     begin,
     check_catalog,
+    choose_schema,
     new_table,
     next_snapshot,
 )
@@ -55,7 +52,6 @@ SNAPSHOTS = "snapshots"
 METADATA, METADATA_NAMES = "metadata", (".avro", ".metadata.json")
 # How long a writer may take from the first file of a commit to its end.
 UNDER_WAY = timedelta(days=1)
-TRIES = 50
 
 
 def unreferenced(
@@ -94,11 +90,8 @@ def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced)
         if found is None:  # the user that removed it must decide about the files
             return ()
         with catalog_errors(f"a manifest of Iceberg table {table}"):
-            needed = _paths(
-                storage,
-                table,
-                _named(found, [each.snapshot_id for each in found.metadata.snapshots]),
-            )
+            known = [each.snapshot_id for each in found.metadata.snapshots]
+            needed = _paths(storage, table, _named(found, known))
             names = _metadata_names(found)
     return [path for path in unreferenced.files if path not in needed and _name(path) not in names]
 
@@ -109,10 +102,9 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
         found = catalog.load(table)
         if found is None:
             return None
+        known = [each.snapshot_id for each in found.metadata.snapshots]
         expired = set(old) - _kept(found.metadata)
-        gone = [
-            each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in expired
-        ]
+        gone = [number for number in known if number in expired]
         if not gone:
             return found
         # A writer that goes back to one of them meanwhile must not find it gone.
@@ -160,9 +152,7 @@ def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> 
     """Files below the table's folder referenced by these snapshots and no others."""
     if not old:
         return set()
-    others = [
-        each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)
-    ]
+    others = {each.snapshot_id for each in found.metadata.snapshots} - set(old)
     gone = _paths(storage, table, _named(found, old))
     return gone - _paths(storage, table, _named(found, others))
 
@@ -184,10 +174,8 @@ def _metadata_names(found: Table) -> set[str]:
     """Names of all valid metadata without folders, whose spelling varies; no name is reused."""
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
-        paths += [
-            each.manifest_list,
-            *(manifest.manifest_path for manifest in each.manifests(found.io)),
-        ]
+        paths.append(each.manifest_list)
+        paths += (manifest.manifest_path for manifest in each.manifests(found.io))
     return {_name(path) for path in paths}
 
 
@@ -328,28 +316,16 @@ def _restore_columns(
 ) -> None:
     """Restore the table's columns along with its rows, unless they were changed since."""
     snapshot = now.metadata.snapshot_by_id(made)
-    parent = (
-        None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
-    )
+    if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id:
+        return
+    parent = now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
     # If the previous snapshot has expired, the commit still has the schema it was planned on.
     number = commit.schema_seen if parent is None or parent.schema_id is None else parent.schema_id
-    if (
-        snapshot is None
-        or snapshot.schema_id != now.metadata.current_schema_id
-        or number in (None, snapshot.schema_id)
-    ):
+    if number in (None, snapshot.schema_id):
         return
     before = now.metadata.schema_by_id(number)
     if before is not None:
-        change_metadata(
-            transaction,
-            (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),
-            (
-                AssertCurrentSchemaId.model_validate(
-                    {"current-schema-id": now.metadata.current_schema_id}
-                ),
-            ),
-        )
+        choose_schema(now, transaction, before.schema_id)
         transaction.set_properties(about_columns(before))
 
 

@@ -68,19 +68,14 @@ class IcebergTables:
 
         with open_parquet(self._storage, path) as file:
             source = pyarrow.parquet.ParquetFile(file)
-            found, leaves = (
-                columns_of_arrow(source.schema_arrow),
-                map(source.schema.column, range(len(source.schema))),
-            )
+            found = columns_of_arrow(source.schema_arrow)
+            leaves = map(source.schema.column, range(len(source.schema)))
             old_times = [each.path for each in leaves if each.physical_type == "INT96"]
         if found is None:
             return old_times or ["?"]
-        wanted = columns_from_text(record.columns).types
-        other = [
-            name
-            for name, kind in found.types.items()
-            if not is_promotable(kind, wanted.get(name, kind))
-        ]
+        wanted = {**found.types, **columns_from_text(record.columns).types}
+        types = found.types.items()
+        other = [name for name, kind in types if not is_promotable(kind, wanted[name])]
         return [*other, *old_times]
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
@@ -136,11 +131,9 @@ class IcebergTables:
             spec_of,
         )
 
-        record, registered = (
-            change.record,
-            self._catalog.registered(change.table, is_new=before is None),
-        )
+        record = change.record
         assert record is not None
+        registered = self._catalog.registered(change.table, is_new=before is None)
         columns = columns_from_text(record.columns)
         check_names(change.stream, columns)
         if before is None:
@@ -172,15 +165,11 @@ class IcebergTables:
         from target_spark_lake.iceberg_log.data_files import with_field_ids
         from target_spark_lake.iceberg_log.schema import field_ids_of
 
-        field_ids = field_ids_of(schema)
+        storage, field_ids = self._storage, field_ids_of(schema)
 
         def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
             return tuple(
-                each(
-                    self._storage,
-                    lambda file: with_field_ids(self._storage, file, field_ids),
-                    files,
-                )
+                each(storage, lambda file: with_field_ids(storage, file, field_ids), files)
             )
 
         after = replace(
@@ -192,12 +181,11 @@ class IcebergTables:
         if change.index is None:
             return after
         now = {old.path: new for old, new in zip(change.published, after.published, strict=True)}
-        known = {
-            now[path].path if path in now else path: replace(each, bytes=now[path].bytes)
-            if path in now
-            else each
-            for path, each in change.index.files.items()
-        }
+        known = {}
+        for path, statistics in change.index.files.items():
+            if (new := now.get(path)) is not None:
+                path, statistics = new.path, replace(statistics, bytes=new.bytes)
+            known[path] = statistics
         return replace(after, index=TableIndex(known))
 
     def _described(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.update import TableUpdate
 
     from singer_spark.store.storage import Storage
     from target_spark_lake.iceberg_log.lake_catalog import LakeCatalog
@@ -194,21 +195,16 @@ def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
             "there yourself, without columns",
         )
     transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
-    add = (DescribedFile(**file) for file in commit.add)
+    files = (DescribedFile(**file) for file in commit.add)
     spec = transaction.table_metadata.default_spec_id
-    stage_snapshot(
-        transaction,
-        _summary(commit),
-        [data_file(each, catalog.location(each.path), spec) for each in add],
-        (),
-    )
+    add = [data_file(each, catalog.location(each.path), spec) for each in files]
+    stage_snapshot(transaction, _summary(commit), add, ())
     return transaction
 
 
 def _summary(commit: IcebergCommit) -> dict[str, str]:
-    return {RUN_ID: commit.run_id} | (
-        {} if commit.data_change else {"dataspoc.rows-only-moved": "true"}
-    )
+    moved = {} if commit.data_change else {"dataspoc.rows-only-moved": "true"}
+    return {RUN_ID: commit.run_id, **moved}
 
 
 def about_columns(schema: Schema) -> dict[str, str]:
@@ -308,20 +304,28 @@ def _change_columns(
         made = wanted.model_copy(
             update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1}
         )
-        add = () if known is not None else (AddSchemaUpdate(schema=made),)
-        chosen = known.schema_id if known is not None else -1
-        change_metadata(
-            transaction,
-            (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": chosen})),
-            (
-                AssertCurrentSchemaId.model_validate(
-                    {"current-schema-id": now.metadata.current_schema_id}
-                ),
-            ),
-        )
+        if known is not None:
+            choose_schema(now, transaction, known.schema_id)
+        else:
+            choose_schema(now, transaction, -1, AddSchemaUpdate(schema=made))
     about = about_columns(wanted)
     if any(now.metadata.properties.get(name) != text for name, text in about.items()):
         transaction.set_properties(about)
+
+
+def choose_schema(
+    now: IcebergSnapshot, transaction: Transaction, number: int, *added: TableUpdate
+) -> None:
+    """Make a schema (-1: the added one) the table's, if the current one is still as examined."""
+    change_metadata(
+        transaction,
+        (*added, SetCurrentSchemaUpdate.model_validate({"schema-id": number})),
+        (
+            AssertCurrentSchemaId.model_validate(
+                {"current-schema-id": now.metadata.current_schema_id}
+            ),
+        ),
+    )
 
 
 def _change_partitions(
@@ -337,14 +341,8 @@ def _change_partitions(
             f"{commit.run_id} had planned its files: set its partitions back (ALTER TABLE … "
             "REPLACE PARTITION FIELD), then `spark-lake recover`, then make the other change again",
         )
-    known = next(
-        (
-            each
-            for each in now.metadata.partition_specs
-            if list(each.fields) == list(planned.fields)
-        ),
-        None,
-    )
+    specs, wanted = now.metadata.partition_specs, list(planned.fields)
+    known = next((each for each in specs if list(each.fields) == wanted), None)
     add = () if known is not None else (AddPartitionSpecUpdate(spec=planned),)
     chosen = known.spec_id if known is not None else -1
     change_metadata(

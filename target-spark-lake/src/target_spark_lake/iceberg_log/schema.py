@@ -129,16 +129,12 @@ def _fields(
     for each in columns:
         old = known.get(each.name)
         if old is not None and _stays(old.field_type, each.type):
-            kind = _type(old.field_type, each.type, numbers)
-            made.append(
-                NestedField(old.field_id, each.name, kind, required=old.required, doc=old.doc)
-            )
+            number, kind = old.field_id, _type(old.field_type, each.type, numbers)
+            field = NestedField(number, each.name, kind, required=old.required, doc=old.doc)
         else:
-            made.append(
-                NestedField(
-                    next(numbers), each.name, _type(None, each.type, numbers), required=False
-                )
-            )
+            number, kind = next(numbers), _type(None, each.type, numbers)
+            field = NestedField(number, each.name, kind, required=False)
+        made.append(field)
     return made
 
 
@@ -153,9 +149,8 @@ def _stays(old: IcebergType, kind: LakeType) -> bool:
 
 def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> IcebergType:
     if isinstance(kind, Struct):
-        return StructType(
-            *_fields(old.fields if isinstance(old, StructType) else (), kind, numbers)
-        )
+        before = old.fields if isinstance(old, StructType) else ()
+        return StructType(*_fields(before, kind, numbers))
     if isinstance(kind, Array):
         if isinstance(old, ListType):
             element = _type(old.element_type, kind.element, numbers)
@@ -192,12 +187,12 @@ def lake_type(kind: IcebergType) -> LakeType:
 def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
     """The columns' types by name: as in the table's record, where that is the same in Iceberg."""
     types = columns_from_text(known).types
-    return {
-        each.name: str(types[each.name])
-        if each.name in types and as_iceberg(types[each.name]) == as_iceberg(each.type)
-        else str(each.type)
-        for each in lake_columns(schema)
-    }
+
+    def text(name: str, kind: LakeType) -> str:
+        before = types.get(name, kind)
+        return str(before if as_iceberg(before) == as_iceberg(kind) else kind)
+
+    return {each.name: text(each.name, each.type) for each in lake_columns(schema)}
 
 
 def field_ids_of(schema: Schema) -> dict[str, int]:
@@ -237,9 +232,8 @@ def spec_of(
     fields = []
     for part in map(Part.of, partition_by):
         source = schema.find_field(part.column).field_id
-        transform = (
-            f"{part.unit}[{part.argument}]" if part.unit in HIDDEN else part.unit or "identity"
-        )
+        argument = f"[{part.argument}]" if part.unit in HIDDEN else ""
+        transform = f"{part.unit or 'identity'}{argument}"
         number = known.get((source, transform, part.name))
         if number is None:
             number, free = free, free + 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
     from singer_spark.store.storage import Storage
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
@@ -87,6 +88,10 @@ class IcebergSnapshot:
         """The partition spec of new files."""
         return self.metadata.spec()
 
+    @property
+    def _snapshot(self) -> Snapshot | None:
+        return None if self.number is None else self.metadata.snapshot_by_id(self.number)
+
     @cached_property
     def files(self) -> dict[str, DataFile]:
         """Its files, by path relative to the bucket.
@@ -100,7 +105,7 @@ class IcebergSnapshot:
     def _data_files(self) -> Iterator[DataFile]:
         from pyiceberg.manifest import ManifestContent
 
-        snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
+        snapshot = self._snapshot
         if snapshot is None:
             return
         with catalog_errors(f"a manifest of Iceberg table {self.table}"):
@@ -127,7 +132,7 @@ class IcebergSnapshot:
         found: dict[ManifestEntryStatus, dict[str, DataFile]] = {
             status: {} for status in ManifestEntryStatus
         }
-        snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
+        snapshot = self._snapshot
         with catalog_errors(f"a manifest of Iceberg table {self.table}"):
             for manifest in snapshot.manifests(self.io) if snapshot is not None else ():
                 for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=False):
@@ -171,11 +176,8 @@ class IcebergSnapshot:
             is_as_before = spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
         except ValueError:  # without a column that it was partitioned by
             is_as_before = False
-        return (
-            ""
-            if is_as_before
-            else "was partitioned by someone else in another way than its last run did"
-        )
+        reason = "was partitioned by someone else in another way than its last run did"
+        return "" if is_as_before else reason
 
     def has_run(self, run_id: str) -> bool:
         """Whether a run, or a later one of its pipeline, has made its snapshot."""
@@ -186,10 +188,8 @@ class IcebergSnapshot:
     def snapshot_of(self, run_id: str) -> int | None:
         """The snapshot made by a run, if still in the table's history."""
         for each in reversed(self.metadata.snapshots):
-            if (
-                each.summary is not None
-                and each.summary.additional_properties.get(RUN_ID) == run_id
-            ):
+            summary = each.summary
+            if summary is not None and summary.additional_properties.get(RUN_ID) == run_id:
                 return each.snapshot_id
         return None
 
@@ -253,8 +253,6 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
         )
     if not commit.changes_schema:
         return current
-    theirs = [
-        each for each in current.fields if each.name not in {field.name for field in planned.fields}
-    ]
-    theirs = [each for each in theirs if each.name not in earlier]
+    ours = {each.name for each in planned.fields}
+    theirs = [each for each in current.fields if each.name not in {*ours, *earlier}]
     return Schema(*planned.fields, *theirs, identifier_field_ids=current.identifier_field_ids)
