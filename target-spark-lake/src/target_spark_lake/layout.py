@@ -19,6 +19,7 @@ __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
 TABLES = f"{LAKE_FOLDER}/tables"
+REJECTED = f"{LAKE_FOLDER}/rejected"
 # Ends the folder of the table with every version of another table's rows.
 HISTORY = "__history"
 # Subfolder of a stream's staging for files joined from others.
@@ -49,10 +50,13 @@ class IcebergCatalog:
     @classmethod
     def of(cls, properties: Mapping[str, Any] | None, namespace: str | None) -> IcebergCatalog:
         """Read the two settings."""
-        found = {
-            name: _spelled(value) for name, value in (properties or {}).items() if value is not None
+        given = {name: each for name, each in (properties or {}).items() if each is not None}
+        # PyIceberg spells booleans in lower case.
+        texts = {
+            name: str(each).lower() if isinstance(each, bool) else str(each)
+            for name, each in given.items()
         }
-        return cls(found, namespace)
+        return cls(texts, namespace)
 
     @property
     def name(self) -> str:
@@ -80,11 +84,6 @@ class IcebergCatalog:
             named = (uri, *(self.properties.get(name, "") for name in _WHICH.get(kind, ())))
             where += f" ({' '.join(filter(None, named))})" if any(named) else ""
         return f"{'.'.join(self.identifier(table))} in catalog {self.name}{where}"
-
-
-def _spelled(value: Any) -> str:
-    """The value in the spelling that PyIceberg expects."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,14 @@ class Layout:
         run = f"{self.pipeline_staging}/{run_id}"
         return run if stream is None else f"{run}/{folder_name(stream)}"
 
+    @property
+    def pipeline_rejected(self) -> str:
+        """Folder of the quarantined records of all runs."""
+        return f"{REJECTED}/{folder_name(self.pipeline)}"
+
     def rejected(self, run_id: str, stream: str) -> str:
         """File of a run's quarantined records for one stream."""
-        folder = f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}"
-        return f"{folder}/{run_id}/{folder_name(stream)}.jsonl"
+        return f"{self.pipeline_rejected}/{run_id}/{folder_name(stream)}.jsonl"
 
     def final_file(
         self,
@@ -172,10 +175,9 @@ class Layout:
         Given an older file's `sort_prefix`, it sorts where that file did.
         """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
+        prefix = f"{sort_prefix}." if sort_prefix else ""
         parts = IN_PARTS if in_parts else ""
-        return (
-            f"{folder}/{sort_prefix}{sort_prefix and '.'}{run_id}-{number:05d}{parts}.{extension}"
-        )
+        return f"{folder}/{prefix}{run_id}-{number:05d}{parts}.{extension}"
 
 
 def table_of_record(path: str) -> str:

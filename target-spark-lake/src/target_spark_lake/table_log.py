@@ -178,42 +178,37 @@ class TableLogs:
             self._seen[table] = log.snapshot(table)
         return self._seen[table]
 
+    def check_format(
+        self, stream: str, table: str, record: TableRecord | None, chosen: str
+    ) -> None:
+        """Raise ConfigurationError if a table is kept in another format than the chosen one."""
+        if (log := self.of(chosen)) is not None:
+            log.check_location(stream, table, is_new=record is None)
+        if record is None:
+            self._check_new(stream, table, chosen)
+        elif record.format != chosen:
+            way_out = (
+                f"convert it once with `spark-lake convert --stream {stream} --format {chosen}`"
+                if FORMATS.index(record.format) < FORMATS.index(chosen)
+                else f"set format: {record.format}"
+            )
+            raise ConfigurationError(
+                LakeCode.OTHER_FORMAT,
+                f"stream {stream}: table {table} is kept as {record.format}, and format is "
+                f"{chosen}; {way_out}, or load the stream into another table (stream_options, "
+                "path)",
+            )
 
-def check_format(
-    storage: Storage,
-    logs: TableLogs,
-    stream: str,
-    table: str,
-    record: TableRecord | None,
-    chosen: str,
-) -> None:
-    """Raise ConfigurationError if a table is kept in another format than the chosen one."""
-    if (log := logs.of(chosen)) is not None:
-        log.check_location(stream, table, is_new=record is None)
-    if record is None:
-        _check_new(storage, stream, table, chosen)
-    elif record.format != chosen:
-        way_out = (
-            f"convert it once with `spark-lake convert --stream {stream} --format {chosen}`"
-            if FORMATS.index(record.format) < FORMATS.index(chosen)
-            else f"set format: {record.format}"
-        )
+    def _check_new(self, stream: str, table: str, chosen: str) -> None:
+        listed = self._storage.list
+        if listed(f"{table}/{LOG_FOLDER}"):
+            found = "a Delta table that no pipeline of this lake made"
+        elif chosen != PARQUET and any(is_data_file(table, file.path) for file in listed(table)):
+            found = "Parquet files that no table of this lake has"
+        else:
+            return
         raise ConfigurationError(
             LakeCode.OTHER_FORMAT,
-            f"stream {stream}: table {table} is kept as {record.format}, and format is {chosen}; "
-            f"{way_out}, or load the stream into another table (stream_options, path)",
+            f"stream {stream}: {table} holds {found}; move it away, or give this stream another "
+            "`path` (stream_options)",
         )
-
-
-def _check_new(storage: Storage, stream: str, table: str, chosen: str) -> None:
-    if storage.list(f"{table}/{LOG_FOLDER}"):
-        found = "a Delta table that no pipeline of this lake made"
-    elif chosen != PARQUET and any(is_data_file(table, file.path) for file in storage.list(table)):
-        found = "Parquet files that no table of this lake has"
-    else:
-        return
-    raise ConfigurationError(
-        LakeCode.OTHER_FORMAT,
-        f"stream {stream}: {table} holds {found}; move it away, or give this stream another `path` "
-        "(stream_options)",
-    )

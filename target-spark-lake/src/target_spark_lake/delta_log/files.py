@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from singer_spark.core.exact_json import Spelled, to_json
 from singer_spark.core.lake_type import SCALARS, Array, Scalar, Struct, columns_from_text
-from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.delta_log.log_entry import DeltaChange, DeltaCommit
 from target_spark_lake.delta_log.schema import (
@@ -26,7 +26,7 @@ from target_spark_lake.delta_log.schema import (
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_names
-from target_spark_lake.table.table_index import ColumnRange, file_statistics
+from target_spark_lake.table.table_index import ColumnRange, file_statistics, refuse_null
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -197,8 +197,8 @@ def _check_values(
 ) -> None:
     """Refuse NULLs that the table's owner does not allow."""
     assert change.record is not None
-    own = change.record.own_columns
-    inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
+    own, required = change.record.own_columns, required_columns(schema)
+    inside = [name for name, inside in required.items() if inside and name in own]
     if inside:
         raise SchemaError(
             LakeCode.COLUMN_NESTED,
@@ -207,24 +207,8 @@ def _check_values(
             "allow NULL there (ALTER COLUMN … DROP NOT NULL), or load the stream into another "
             "table (stream_options, path)",
         )
-    lacking = columns_with_null(storage, schema, sizes)
-    if lacking:
-        raise RecordError(
-            LakeCode.VALUE_FOR_NOT_NULL,
-            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table "
-            f"{change.table} are NOT NULL, and rows of this run have no value there; nothing was "
-            "published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER COLUMN … "
-            "DROP NOT NULL)",
-        )
-
-
-def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
-    """NOT NULL columns of a `schemaString` that may be NULL in these files (path to bytes)."""
-    names = [name for name, inside in required_columns(schema).items() if not inside]
-    if not names:
-        return []
-    found = file_statistics(storage, sizes, names).values()
-    return [name for name in names if not all(each.none_null(name) for each in found)]
+    names = [name for name, inside in required.items() if not inside]
+    refuse_null(storage, change.stream, f"Delta table {change.table}", sizes, names)
 
 
 def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -> str:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from singer_spark.errors import StorageError, UnpublishableError
-from target_spark_lake.delta_log.files import columns_with_null
 from target_spark_lake.delta_log.log_entry import log_entry
 from target_spark_lake.delta_log.log_history import last_transaction, only_rearranges, planned_on
-from target_spark_lake.delta_log.schema import columns_in_the_way, schema_with_others
+from target_spark_lake.delta_log.schema import (
+    columns_in_the_way,
+    required_columns,
+    schema_with_others,
+)
 from target_spark_lake.delta_log.snapshot import (
     LOG_FOLDER,
     check_known,
@@ -24,6 +27,7 @@ from target_spark_lake.delta_log.snapshot import (
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.changes import as_unpublishable
+from target_spark_lake.table.table_index import columns_with_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,8 +181,9 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
         schema = schema_with_others(current.schema, before.schema, schema)
     new = commit.add if commit.data_change else ()
     sizes = {f"{commit.table}/{unquote(file.path)}": file.size for file in new}
-    lacking = columns_with_null(storage, schema or current.schema, sizes)
-    if lacking:
+    required = required_columns(schema or current.schema)
+    names = [name for name, inside in required.items() if not inside]
+    if lacking := columns_with_null(storage, sizes, names):
         raise UnpublishableError(
             LakeCode.CHANGED_BEFORE_PUBLISHED,
             _way_out(

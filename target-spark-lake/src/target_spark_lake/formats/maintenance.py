@@ -23,9 +23,7 @@ from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError, SchemaError
 from singer_spark.state.run_log import (
-    LAKE_FOLDER,
     PUBLISHED,
-    folder_name,
     last_committed,
     read_entry,
     run_ids,
@@ -40,7 +38,7 @@ from target_spark_lake.table.changes import Commit, TableChange, Unreferenced
 from target_spark_lake.table.partitioning import folder_names, folder_values, folders_of
 from target_spark_lake.table.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.table.table_record import DELTA, FORMATS, ICEBERG, TableRecord, records_of
-from target_spark_lake.table_log import TableLogs, check_format
+from target_spark_lake.table_log import TableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -183,11 +181,9 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
         found = records_of(run.storage, pipeline)
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:
+            of_stream = f" of stream {stream}" if stream else ""
             raise ConfigurationError(
-                LakeCode.TABLE_MISSING,
-                f"pipeline {pipeline} has no table"
-                + (f" of stream {stream}" if stream else "")
-                + " to convert",
+                LakeCode.TABLE_MISSING, f"pipeline {pipeline} has no table{of_stream} to convert"
             )
         earlier = FORMATS[: FORMATS.index(chosen)]
         changes = tuple(
@@ -207,7 +203,7 @@ def _conversion_of(run: PipelineRun, chosen: str, table: str, record: TableRecor
     # Checked like a new table of the format: no log may exist, and no name that its readers can't
     # open.
     converted = replace(record, format=chosen)
-    check_format(run.storage, run.logs, record.stream, table, converted, chosen)
+    run.logs.check_format(record.stream, table, converted, chosen)
     log = run.logs.of(chosen)
     assert log is not None
     if log.snapshot(table) is not None:
@@ -329,11 +325,9 @@ def to_vacuum(
 
 
 def _rejected(storage: Storage, layout: Layout, before: datetime) -> list[FileInfo]:
-    folder = f"{LAKE_FOLDER}/rejected/{folder_name(layout.pipeline)}"
-    found = (
-        (file.path[len(folder) + 1 :].partition("/")[0], file) for file in storage.list(folder)
-    )
-    return [file for run_id, file in found if _is_older(run_id, file, before)]
+    folder = layout.pipeline_rejected
+    files = {file.path[len(folder) + 1 :]: file for file in storage.list(folder)}
+    return [file for path, file in files.items() if _is_older(path.split("/")[0], file, before)]
 
 
 def _journals(

@@ -24,7 +24,6 @@ from target_spark_lake.stage.table_rewriter import TableRewriter
 from target_spark_lake.table.changes import TableChange, merging_columns
 from target_spark_lake.table.evolution import EvolutionRules, evolve
 from target_spark_lake.table.row_order import in_parts, own_parts, read_parts
-from target_spark_lake.table_log import check_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -207,7 +206,7 @@ def _logged(
 def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str) -> None:
     """Check that a table without a log never existed; this applies to the history table too."""
     record = run.table_record(change.stream, change.table)
-    check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
+    run.logs.check_format(change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
             LakeCode.TABLE_LOG_GONE,

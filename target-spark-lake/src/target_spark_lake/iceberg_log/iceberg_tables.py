@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.core.lake_type import columns_from_text
-from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.schema import is_promotable
 from target_spark_lake.iceberg_log.table_commit import IcebergChange, IcebergCommit
 from target_spark_lake.table.partitioning import folders_of
-from target_spark_lake.table.table_index import TableIndex
+from target_spark_lake.table.table_index import TableIndex, refuse_null
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -205,7 +205,6 @@ class IcebergTables:
     def _check_values(self, change: TableChange, schema: Schema) -> None:
         """Refuse NULLs that the table's owner does not allow."""
         from target_spark_lake.iceberg_log.schema import required_columns
-        from target_spark_lake.table.table_index import file_statistics
 
         required = required_columns(schema)
         if any(required.values()):
@@ -216,19 +215,9 @@ class IcebergTables:
                 "someone else made members required, which this program can't check; allow NULL "
                 "there (ALTER COLUMN … DROP NOT NULL)",
             )
-        if not required:
-            return
         sizes = {file.path: file.bytes for file in change.published}
-        found = file_statistics(self._storage, sizes, required).values()
-        lacking = [name for name in required if not all(each.none_null(name) for each in found)]
-        if lacking:
-            raise RecordError(
-                LakeCode.VALUE_FOR_NOT_NULL,
-                f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table "
-                f"{change.table} are NOT NULL, and rows of this run have no value there; nothing "
-                "was published. Give them values in the tap, or allow NULL (ALTER TABLE … ALTER "
-                "COLUMN … DROP NOT NULL)",
-            )
+        name = f"Iceberg table {change.table}"
+        refuse_null(self._storage, change.stream, name, sizes, required)
 
     def has_run(self, commit: IcebergCommit) -> bool:
         from target_spark_lake.iceberg_log.publishing import has_run

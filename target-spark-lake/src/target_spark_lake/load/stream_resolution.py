@@ -34,7 +34,6 @@ from target_spark_lake.table.evolution import EVOLVE, evolve
 from target_spark_lake.table.partitioning import check_unchanged
 from target_spark_lake.table.table_record import ICEBERG, TableRecord, tables_of
 from target_spark_lake.table.text_columns import JsonTexts, path_to
-from target_spark_lake.table_log import check_format
 from target_spark_lake.validate.bulk_check import record_check
 from target_spark_lake.validate.record_validator import RecordValidator
 from target_spark_lake.validate.schema_check import schema_problem, unreadable
@@ -182,7 +181,7 @@ def _table_before(
         run.table_record(
             schema.stream, f"{sink.table}{HISTORY}"
         )  # refused if it is another stream's
-    check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
+    run.logs.check_format(schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
         logger.warning(

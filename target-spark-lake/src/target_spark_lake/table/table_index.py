@@ -20,14 +20,21 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import DamagedError, ProtocolError, SingerSparkError, StorageError, cut
+from singer_spark.errors import (
+    DamagedError,
+    ProtocolError,
+    RecordError,
+    SingerSparkError,
+    StorageError,
+    cut,
+)
 from singer_spark.state.run_log import decode, encode
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.table.partitioning import folder_values, folders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData, ParquetFile
@@ -258,16 +265,14 @@ def current_index(
 
     def is_known(file: FileInfo) -> bool:
         before = known.files.get(file.path)
-        return (
-            before is not None and before.bytes == file.size and set(wanted) <= set(before.columns)
-        )
+        if before is None or before.bytes != file.size:
+            return False
+        return set(wanted) <= set(before.columns)
 
-    looked_at = file_statistics(
-        storage, {file.path: file.size for file in files if not is_known(file)}, wanted
-    )
-    return TableIndex(
-        {file.path: looked_at.get(file.path) or known.files[file.path] for file in files}
-    )
+    sizes = {file.path: file.size for file in files if not is_known(file)}
+    looked_at = file_statistics(storage, sizes, wanted)
+    paths = (file.path for file in files)
+    return TableIndex({path: looked_at.get(path) or known.files[path] for path in paths})
 
 
 def file_statistics(
@@ -278,6 +283,29 @@ def file_statistics(
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         found = pool.map(lambda path: footer_statistics(storage, path, sizes[path], wanted), sizes)
         return dict(zip(sizes, found, strict=True))
+
+
+def columns_with_null(
+    storage: Storage, sizes: Mapping[str, int], columns: Collection[str]
+) -> list[str]:
+    """The columns that may be NULL in a row of these files, given their sizes by path."""
+    if not columns:
+        return []
+    found = file_statistics(storage, sizes, columns).values()
+    return [name for name in columns if not all(each.none_null(name) for each in found)]
+
+
+def refuse_null(
+    storage: Storage, stream: str, table: str, sizes: Mapping[str, int], columns: Collection[str]
+) -> None:
+    """Raise RecordError if NOT NULL columns of a table may be NULL in a row of a run's files."""
+    if lacking := columns_with_null(storage, sizes, columns):
+        raise RecordError(
+            LakeCode.VALUE_FOR_NOT_NULL,
+            f"stream {stream}: column(s) {', '.join(lacking)} of {table} are NOT NULL, and rows of "
+            "this run have no value there; nothing was published. Give them values in the tap, or "
+            "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)",
+        )
 
 
 def footer_statistics(
@@ -295,13 +323,10 @@ def footer_statistics(
                 LakeCode.FOREIGN_FILE,
                 f"{path} is not a Parquet file ({error}); take it out of the table's folder",
             ) from error
-    texts = {
-        name: text
+    ranges = {
+        name: ColumnRange(nulls=found.rows if text is None else 0)
         for name, text in folder_values(folders_of(path)).items()
         if name in found.columns
-    }
-    ranges = {
-        name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in texts.items()
     }
     return replace(found, columns={**found.columns, **ranges})
 
