@@ -158,20 +158,15 @@ class TargetSparkLake(HookedTarget):
 
     def take_state(self, message: JSON) -> None:
         """Take a STATE, which names the source's streams."""
-        for member in (SKIPPED, RESTARTED, STRANGERS) if self._mapping else ():
-            if self._mapping and isinstance(streams := message.get(member), list):
-                aliases = [
-                    name for each in streams for name in self._mapping.aliases(each) or [each]
-                ]
-                message = {**message, member: aliases}
-        again = message.get(AGAIN)
-        if (
-            self._mapping
-            and isinstance(again, dict)
-            and isinstance(streams := again.get(STREAMS), dict)
-        ):
-            named = {self._mapping.alias_to_come(each): of for each, of in streams.items()}
-            message = {**message, AGAIN: {**again, STREAMS: named}}
+        if mapping := self._mapping:
+            for member in (SKIPPED, RESTARTED, STRANGERS):
+                if isinstance(streams := message.get(member), list):
+                    aliases = [name for each in streams for name in mapping.aliases(each) or [each]]
+                    message = {**message, member: aliases}
+            again = message.get(AGAIN)
+            if isinstance(again, dict) and isinstance(streams := again.get(STREAMS), dict):
+                named = {mapping.alias_to_come(each): of for each, of in streams.items()}
+                message = {**message, AGAIN: {**again, STREAMS: named}}
         self.load.state(message)
 
     def take_version(self, message: JSON) -> None:
@@ -251,7 +246,7 @@ class TargetSparkLake(HookedTarget):
             type=click.Choice(LEVELS, case_sensitive=False),
             is_eager=True,
             expose_value=False,
-            callback=_set_up_logs,
+            callback=lambda _, __, value: set_up_logs(PROGRAM, value),
             help="How much is logged; debug shows the trace of an error.",
         )
         shrink = click.Option(
@@ -266,10 +261,6 @@ class TargetSparkLake(HookedTarget):
             f"{PROGRAM} --config target.json"
         )
         return command
-
-
-def _set_up_logs(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    set_up_logs(PROGRAM, value)
 
 
 def run() -> int:

@@ -96,16 +96,9 @@ def plan_commit(
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
             extension = f"{file.codec}.parquet" if file.codec else change.extension
-            sort_prefix, in_parts = file.place, file.order is not None
-            final = layout.final_file(
-                change.table,
-                file.partition,
-                run_id,
-                number,
-                extension,
-                sort_prefix,
-                in_parts=in_parts,
-            )
+            name = (run_id, number, extension, file.place)
+            in_parts = file.order is not None
+            final = layout.final_file(change.table, file.partition, *name, in_parts=in_parts)
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
             if file.order is not None:
                 order = layout.row_order(change.table, final)
@@ -170,11 +163,7 @@ def committed_body(
         **logs_to_body(plan.logs),
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
         SHAPES: dict(shapes),
-        **(
-            {UNREFERENCED: [asdict(each) for each in plan.unreferenced]}
-            if plan.unreferenced
-            else {}
-        ),
+        **({UNREFERENCED: list(map(asdict, plan.unreferenced))} if plan.unreferenced else {}),
     }
 
 
@@ -187,11 +176,9 @@ def aborted_body(head: JSON, outcome: str, error: BaseException | str) -> JSON:
 
 def reason_of(error: BaseException) -> str:
     """Why a run failed, in one line: secrets masked, signals by name."""
-    return (
-        one_line(error)
-        if isinstance(error, Exception)
-        else f"stopped by {str(error) or type(error).__name__}"
-    )
+    if isinstance(error, Exception):
+        return one_line(error)
+    return f"stopped by {str(error) or type(error).__name__}"
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
@@ -264,10 +251,8 @@ def mark_abandoned(storage: Storage, layout: Layout, run_id: str, by: RunEntry) 
     if entry is None or entry.phase == ABORTED:
         return
     error = f"its publishing was abandoned by run {by.run_id}: {by.body[ABANDONS]['reason']}"
-    kept = {
-        name: entry.body.get(name)
-        for name in ("run_id", "pipeline", "command", "started_at", "last_committed")
-    }
+    members = ("run_id", "pipeline", "command", "started_at", "last_committed")
+    kept = {name: entry.body.get(name) for name in members}
     undone = {
         **aborted_body(kept, ROLLED_BACK, error),
         "streams": {},

@@ -80,11 +80,8 @@ class LockEntry:
 
     def to_body(self) -> dict[str, Any]:
         """The entry as a JSON object."""
-        return {
-            **asdict(self),
-            "since": timestamp_text(self.since),
-            "beat": timestamp_text(self.beat),
-        }
+        times = {"since": timestamp_text(self.since), "beat": timestamp_text(self.beat)}
+        return {**asdict(self), **times}
 
 
 def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:
@@ -131,10 +128,9 @@ def _read(storage: Storage, path: str) -> LockEntry | None:
 
 
 def _generations(storage: Storage, layout: Layout) -> list[int]:
-    names = (PurePosixPath(file.path) for file in storage.list(layout.locks))
-    return sorted(
-        int(name.stem) for name in names if name.stem.isdigit() and name.suffix == ".json"
-    )
+    names = [PurePosixPath(file.path) for file in storage.list(layout.locks)]
+    numbers = [name.stem for name in names if name.suffix == ".json"]
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 class RunLock:

@@ -2,8 +2,8 @@
 
 ::
 
-    run = open_run(storage, Layout("orders"), lock_ttl_seconds=60) with run.failing():
-    # before the commit point: on failure nothing happened
+    run = open_run(storage, Layout("orders"), lock_ttl_seconds=60)
+    with run.failing():                        # before the commit, a failure changes nothing
         run.check_start("saved", first_state)
         ...                                    # stage files below run.staging_path(stream)
         run.commit(Commit(changes, state))     # from here on the run happened, whatever dies
@@ -215,19 +215,15 @@ class PipelineRun:
         verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
-        wanted = {
-            change.table: change.record for change in commit.changes if change.record is not None
-        }
+        wanted = {each.table: each.record for each in commit.changes if each.record is not None}
         records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
         # Not by `same_state`, because the saved state must equal the printed one down to the order
         # of its members.
-        state = (
-            None
-            if commit.state is None or to_json(commit.state) == to_json(saved)
-            else commit.state
-        )
+        state = commit.state
+        if state is not None and to_json(state) == to_json(saved):
+            state = None
         reports = journal.stream_reports(commit)
         shapes = {**self.shapes, **commit.shapes}
         body = journal.committed_body(
@@ -262,15 +258,14 @@ class PipelineRun:
         """
         try:
             body = journal.aborted_body(self._head(), journal.FAILED, error)
-            decided_here = journal.decide(self.storage, self.layout, body)
-            entry = (
-                None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
-            )
-            if entry is None and not decided_here:
-                raise StorageError(
-                    LakeCode.UNDECIDED,
-                    f"the store does not say whether run {self.run_id} is decided",
-                )
+            entry: RunEntry | None = None
+            if not journal.decide(self.storage, self.layout, body):
+                entry = read_entry(self.storage, self.layout.runs, self.run_id)
+                if entry is None:
+                    raise StorageError(
+                        LakeCode.UNDECIDED,
+                        f"the store does not say whether run {self.run_id} is decided",
+                    )
             if entry is None or entry.phase == ABORTED:
                 clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
                 if self._claiming:
@@ -330,8 +325,8 @@ def open_run(
         layout: The pipeline's paths.
         lock_ttl_seconds: After this long without a heartbeat the run counts as dead on other hosts.
         store: Where the published state is, from `open_state_store`; by default the bucket's
-            `state.json`. Only a run
-            of the target with a store given moves a state that is kept elsewhere.
+            `state.json`. Only a run of the target with a store given moves a state that is kept
+            elsewhere.
         force: Take the pipeline even from a living holder, which then can't commit any more.
         process: The process that holds the lock; by default this one.
         command: The `spark-lake` command that this run is; None for a run of the target.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import compress, groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
@@ -23,7 +23,7 @@ from target_spark_lake.commit.journal import (
     rewritten,
 )
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.layout import LAKE_FOLDER, Layout, is_order, table_of_file, written_by
+from target_spark_lake.layout import REJECTED, Layout, is_order, table_of_file, written_by
 from target_spark_lake.table.table_record import release_claims, write_record
 from target_spark_lake.table_log import TableLogs
 
@@ -72,7 +72,8 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     _move(storage, layout, logs, entry, plan)
     # Read first, then check the lock, write last: if another process takes over, what was read is
     # no longer current.
-    records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
+    tables = plan.tables
+    records = dict(zip(tables, each(storage, storage.read, tables), strict=True))
     state = None if entry.state is None else store.content()
     lock.ensure_held()
     abandoned = entry.body.get(ABANDONS, {}).get("run_id")
@@ -99,11 +100,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
         # Such a run may write no record and no state, whose exchange would notice.
         lock.ensure_held()
     written = all(
-        each(
-            storage,
-            lambda table: write_record(storage, *table, records[table[0]]),
-            plan.tables.items(),
-        )
+        each(storage, lambda path: write_record(storage, path, tables[path], records[path]), tables)
     )
     if written and entry.state is not None and not abandoned:
         lock.ensure_held()  # again: someone may have restored the very state that was read
@@ -197,37 +194,29 @@ def _remove_unreferenced(storage: Storage, logs: TableLogs, found: Iterable[Unre
         storage.flush_folders(gone)
         # Only in the lake's own folder, because in a table another writer may just have created an
         # empty one.
-        folders = {
-            path.rpartition("/")[0] for path in gone if path.startswith(f"{LAKE_FOLDER}/rejected/")
-        }
-        storage.remove_empty(folders)
+        rejected = [path for path in gone if path.startswith(f"{REJECTED}/")]
+        storage.remove_empty({path.rpartition("/")[0] for path in rejected})
 
 
 def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
     """Files of a commit that are neither staged nor published."""
 
-    def lost(file: PublishedFile) -> PublishedFile | None:
-        return (
-            file if storage.size(file.final) is None and storage.size(file.staged) is None else None
-        )
+    def is_lost(file: PublishedFile) -> bool:
+        return storage.size(file.final) is None and storage.size(file.staged) is None
 
-    return tuple(filter(None, each(storage, lost, plan.publish)))
+    return tuple(compress(plan.publish, each(storage, is_lost, plan.publish)))
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:
     """Save the indexes of a published run's tables; without them the next merge is only slower."""
     final = {file.staged: file.final for file in Plan.of(entry).publish}
     known = {
-        change.table: change.index.renamed(final)
+        layout.table_index(change.table): change.index.renamed(final)
         for change in commit.changes
         if change.index is not None
     }
     try:
-        each(
-            storage,
-            lambda table: storage.replace(layout.table_index(table), known[table].to_bytes()),
-            known,
-        )
+        each(storage, lambda path: storage.replace(path, known[path].to_bytes()), known)
     except StorageError as failure:
         logger.warning(
             "The index of a table was not written, the next merge rebuilds it: %s", failure
@@ -255,9 +244,8 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
     """Raise StorageError if a file is missing or truncated; make all survive a power cut."""
     files = tuple(staged)
-    for file, size in zip(
-        files, each(storage, lambda file: storage.size(file.path), files), strict=True
-    ):
+    sizes = each(storage, lambda file: storage.size(file.path), files)
+    for file, size in zip(files, sizes, strict=True):
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
             raise StorageError(

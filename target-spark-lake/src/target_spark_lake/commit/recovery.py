@@ -98,9 +98,8 @@ def recover(
     reverted if it can't be published.
     """
     storage, layout = lock.storage, lock.layout
-    rolled_back = tuple(
-        before.run_id for before in lock.earlier if _roll_back(storage, layout, before)
-    )
+    undone = [before for before in lock.earlier if _roll_back(storage, layout, before)]
+    rolled_back = tuple(before.run_id for before in undone)
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
     if last is not None and location_of(last) != store.location and not may_move:
@@ -135,10 +134,9 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
+    head = journal.head(layout, before, last.run_id if last else None)
     error = f"{before.holder()} died before its commit; nothing of the run happened"
-    body = journal.aborted_body(
-        journal.head(layout, before, last.run_id if last else None), ROLLED_BACK, error
-    )
+    body = journal.aborted_body(head, ROLLED_BACK, error)
     if not journal.decide(storage, layout, body):
         return False
     logger.info("Run %s died before its commit: undone.", before.run_id)
@@ -165,15 +163,13 @@ def _resolve_state(
     if last is None or location_of(last) == store.location:
         return last, saved
     lock.ensure_held()
-    if (
-        not chosen.written
-        and saved is not None
-        and not store.write(saved.value, chosen.replaces, last.run_id)
-    ):
-        raise LockedError(
-            LakeCode.CHANGED_BESIDE,
-            f"something else wrote to {store.origin} while the state was moved there; run again",
-        )
+    if saved is not None and not chosen.written:
+        if not store.write(saved.value, chosen.replaces, last.run_id):
+            raise LockedError(
+                LakeCode.CHANGED_BESIDE,
+                f"something else wrote to {store.origin} while the state was moved there; run "
+                "again",
+            )
     moved = journal.rewritten(storage, layout, last, store.location)
     if saved is not None:
         locations = chosen.moves_from, store.location or IN_THE_BUCKET
@@ -223,9 +219,8 @@ def check_abandoned(
         StateError: there is no such run, or it is not an unpublished one.
     """
     if last is not None and last.body.get(ABANDONS, {}).get("run_id") == run_id:
-        return abandonment_report(
-            last
-        )  # perhaps not all of it is done yet; the next steps finish it
+        # Perhaps not all of it is done yet; the next steps finish it.
+        return abandonment_report(last)
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise StateError(
@@ -287,12 +282,8 @@ def abandon(
     head = journal.head(layout, lock.entry, entry.last_committed)
     state, before = _state_before(entry), entry.body.get("previous_state")
     body = journal.committed_body(head, undoing, {}, state, before, location_of(entry))
-    cause = str(reason).partition(WAY_OUT)[0]
-    body[ABANDONS] = {
-        "run_id": entry.run_id,
-        "reason": cause,
-        "streams": _losses(entry, plan, lost),
-    }
+    cause, losses = str(reason).partition(WAY_OUT)[0], _losses(entry, plan, lost)
+    body[ABANDONS] = {"run_id": entry.run_id, "reason": cause, "streams": losses}
     lock.ensure_held()
     made = journal.commit(storage, layout, body)
     if made is None:
@@ -364,10 +355,8 @@ def _keeps_versions(table: str, record: TableRecord | None) -> bool:
 
 def _is_rewritten(file: PublishedFile) -> bool:
     """Whether a file's rows are older than its run."""
-    _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
-    return (
-        folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
-    )
+    _, _, _, *folders = file.staged.removeprefix(STAGED).removesuffix(".parquet").split("/")
+    return folders[0] == JOINED or "rewritten" in folders[-2:]
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
@@ -376,9 +365,9 @@ def _state_before(entry: RunEntry) -> JSON | None:
     It is written even if it is equal, because a process that was suspended before writing the run's
     state must find a changed object.
     """
-    before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
         return None
+    before: JSON | None = entry.body.get("previous_state")
     return cleared(entry.state) if before is None else before
 
 

@@ -74,11 +74,8 @@ def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
     """Outcome of a decided run: a committed one runs until it is published, and then succeeds."""
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
-    return (
-        RUNNING
-        if lock is not None and lock.run_id == entry.run_id and lock.is_held()
-        else COMMITTED
-    )
+    is_running = lock is not None and lock.run_id == entry.run_id and lock.is_held()
+    return RUNNING if is_running else COMMITTED
 
 
 def error_of(entry: RunEntry, outcome: str) -> str | None:
@@ -132,33 +129,32 @@ def bookmarks(state: JSON) -> JSON:
 def runs(storage: Storage, layout: Layout) -> list[JSON]:
     """The report of each run, newest first, including the run that holds the pipeline now."""
     lock = newest_entry(storage, layout)
-    reports: dict[str, tuple[Any, ...]] = {}
-    for entry in entries(storage, layout):
-        body, outcome = entry.body, outcome_of(entry, lock)
-        streams = body["streams"] if entry.phase == PUBLISHED else {}
-        times = body["started_at"], body["finished_at"]
-        reports[entry.run_id] = (
-            *times,
-            body.get("command") or SYNC,
-            outcome,
-            streams,
-            error_of(entry, outcome),
-        )
+    reports = {entry.run_id: _report(entry, lock) for entry in entries(storage, layout)}
     if lock is not None and not lock.released and lock.run_id not in reports:
         outcome, error = undecided(lock)
-        reports[lock.run_id] = (
-            timestamp_text(lock.since),
-            None,
-            lock.command or SYNC,
-            outcome,
-            {},
-            error,
-        )
-    names = "started_at", "finished_at", "kind", "outcome", "streams", "error"
-    return [
-        {"run_id": run_id, **dict(zip(names, reports[run_id], strict=True))}
-        for run_id in sorted(reports, reverse=True)
-    ]
+        reports[lock.run_id] = {
+            "run_id": lock.run_id,
+            "started_at": timestamp_text(lock.since),
+            "finished_at": None,
+            "kind": lock.command or SYNC,
+            "outcome": outcome,
+            "streams": {},
+            "error": error,
+        }
+    return [reports[run_id] for run_id in sorted(reports, reverse=True)]
+
+
+def _report(entry: RunEntry, lock: LockEntry | None) -> JSON:
+    body, outcome = entry.body, outcome_of(entry, lock)
+    return {
+        "run_id": entry.run_id,
+        "started_at": body["started_at"],
+        "finished_at": body["finished_at"],
+        "kind": body.get("command") or SYNC,
+        "outcome": outcome,
+        "streams": body["streams"] if entry.phase == PUBLISHED else {},
+        "error": error_of(entry, outcome),
+    }
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:

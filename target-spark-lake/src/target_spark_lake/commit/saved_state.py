@@ -53,12 +53,11 @@ def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[
         or environ.get("MELTANO_RUN_STATE_STRATEGY")
         or AUTO
     )
+    merges = strategy == Saving.MERGE
     if strategy == AUTO:
-        merge = refreshes_under_meltano(environ, parent_arguments) or flag(
-            parent_arguments, "--merge-state", None
-        )
-        return Saving.MERGE if merge else Saving.REPLACE
-    return Saving.MERGE if strategy == Saving.MERGE else Saving.REPLACE
+        refreshes = refreshes_under_meltano(environ, parent_arguments)
+        merges = refreshes or flag(parent_arguments, "--merge-state", None)
+    return Saving.MERGE if merges else Saving.REPLACE
 
 
 def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> bool:
@@ -181,13 +180,10 @@ def pipeline_under_meltano(
     if "/run/elt/" in environ.get("SINGER_SDK_LOG_CONFIG", ""):
         state_id = option(parent_arguments, "--state-id") or environ.get("MELTANO_STATE_ID")
     elif environment:
-        suffix = option(parent_arguments, "--state-id-suffix") or environ.get(
-            "MELTANO_RUN_STATE_ID_SUFFIX"
-        )
+        given = option(parent_arguments, "--state-id-suffix")
+        suffix = given or environ.get("MELTANO_RUN_STATE_ID_SUFFIX")
         suffix = suffix or _suffix_in_project(environ, environment)
-        state_id = ":".join(
-            part for part in (environment, f"{extractor}-to-{loader}", suffix) if part
-        )
+        state_id = ":".join(filter(None, (environment, f"{extractor}-to-{loader}", suffix)))
     return pipeline_of(state_id) if state_id else None
 
 
@@ -237,15 +233,9 @@ def _suffix_in_project(environ: Mapping[str, str], environment: str) -> str | No
     if not main.is_file():
         return None
     project: dict[str, Any] = yaml.safe_load(main.read_text(encoding="utf-8")) or {}
-    files = [
-        main,
-        *(
-            path
-            for pattern in project.get("include_paths") or []
-            for path in sorted(root.glob(pattern))
-        ),
-    ]
-    for file in files:
+    patterns = project.get("include_paths") or []
+    included = [path for pattern in patterns for path in sorted(root.glob(pattern))]
+    for file in (main, *included):
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
         for entry in content.get("environments") or []:
             if entry.get("name") == environment and entry.get("state_id_suffix"):

@@ -39,8 +39,7 @@ class Join:
         files: At least two, oldest first.
         parts: The parts of each file, which show when its rows were received.
         stretches: Names of the files that rows were first in, with the same number if no other
-            folder received rows in
-            between.
+            folder received rows in between.
     """
 
     partition: str
@@ -56,13 +55,9 @@ class Join:
     @property
     def is_ordered_by_name(self) -> bool:
         """Whether names show the age of all rows: no other folder received rows in between."""
-        own = all(
-            parts == own_parts(file.path)
-            for file, parts in zip(self.files, self.parts, strict=True)
-        )
-        return (
-            own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
-        )
+        if self.parts != tuple(own_parts(file.path) for file in self.files):
+            return False
+        return len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
 
 
 def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
@@ -89,9 +84,8 @@ def planned_joins(
     several.
     """
     in_order = sorted(files, key=lambda each: file_age(each.path))
-    parts_of = {
-        file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order
-    }
+    paths, known = [file.path for file in in_order], parts or {}
+    parts_of = {path: known.get(path) or own_parts(path) for path in paths}
     folders: dict[str, list[FileInfo]] = {}
     for file in in_order:
         folders.setdefault(file.path[len(table) + 1 :].rpartition("/")[0], []).append(file)
@@ -109,15 +103,15 @@ def _stretches(
     folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str, Parts]
 ) -> dict[str, int]:
     """Numbers for files of a folder, equal if no other folder received rows between them."""
-    sort_prefixes = sorted(
+    names = sorted(
         (part.file, folder)
-        for folder in folders
-        for file in folders[folder]
+        for folder, files in folders.items()
+        for file in files
         for part in parts_of[file.path]
     )
     found: dict[str, int] = {}
     number, last = 0, ""
-    for name, folder in sort_prefixes:
+    for name, folder in names:
         number += folder != last
         last = folder
         found[name] = number

@@ -98,15 +98,11 @@ def _ascend(files: Sequence[pyarrow.parquet.ParquetFile], keys: tuple[str, ...])
     last: pa.Table | None = None
     for file in files:
         for group in range(file.metadata.num_row_groups):
-            rows = (
-                file.read_row_group(group, columns=list(keys)).select(list(keys)).combine_chunks()
-            )
+            rows = file.read_row_group(group, columns=list(keys)).select(list(keys))
+            both = rows.combine_chunks()
             try:
-                both = (
-                    rows
-                    if last is None
-                    else pa.concat_tables([last, rows], promote_options="permissive")
-                )
+                if last is not None:
+                    both = pa.concat_tables([last, both], promote_options="permissive")
                 if not _is_ascending(both, keys):
                     return False
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
@@ -135,19 +131,13 @@ def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRan
         pc.sort_indices(values, sort_keys=[(name, "ascending") for name in keys])
     )
     step = max(1, -(-values.num_rows // RANGES))
-    return tuple(
-        tuple(_range_of(in_order.column(name).slice(start, step)) for name in keys)
-        for start in range(0, values.num_rows, step)
-    )
+    pieces = [in_order.slice(start, step) for start in range(0, values.num_rows, step)]
+    return tuple(tuple(_range_of(piece.column(name)) for name in keys) for piece in pieces)
 
 
 def _range_of(column: pa.ChunkedArray) -> ColumnRange:
-    bounds = pc.min_max(column).as_py()
-    return (
-        ColumnRange(bounds["min"], bounds["max"])
-        if isinstance(bounds["min"], BOUND_TYPES)
-        else ColumnRange()
-    )
+    low, high = pc.min_max(column).as_py().values()
+    return ColumnRange(low, high) if isinstance(low, BOUND_TYPES) else ColumnRange()
 
 
 def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:

@@ -51,8 +51,7 @@ class MergeRules:
         stale: Whether table rows with keys that the run did not send are removed; all rows are
             examined.
         compared: Whether the keys still in the source are known; table rows with other keys, which
-            the run did not
-            send either, are deleted.
+            the run did not send either, are deleted.
         unchanged: Whether rows of the run may name columns whose values they leave unchanged.
         late: Numbers of the run's files whose rows were committed late (row ids without the row's
             bits).

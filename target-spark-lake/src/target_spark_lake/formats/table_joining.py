@@ -151,10 +151,8 @@ class FileJoiner:
             if not self.may_drop:
                 _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
             metadata = source.metadata
-            size = sum(
-                metadata.row_group(group).total_byte_size
-                for group in range(metadata.num_row_groups)
-            )
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            size = sum(group.total_byte_size for group in groups)
             a_row = max(1, size // max(1, metadata.num_rows))
             yield from source.iter_batches(max(1, min(BATCH_ROWS, self.group_bytes // a_row)))
 
@@ -197,12 +195,9 @@ def joins_of(
     share: int,
 ) -> list[Join]:
     """The possible joins of a table's files (`planned_joins`), without files in wrong folders."""
-    wanted = folder_names(record.partition_by)
-    files = [
-        each
-        for each in files
-        if not wanted or tuple(folder_values(table_folders(table, each.path))) == wanted
-    ]
+    if wanted := folder_names(record.partition_by):
+        found = [(file, folder_values(table_folders(table, file.path))) for file in files]
+        files = [file for file, values in found if tuple(values) == wanted]
     parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
     return planned_joins(table, files, settings.file_bytes, parts, share=share)
 
@@ -273,28 +268,20 @@ class AutoCompaction:
         ):
             change = self._joined(change, record)
         assert change.record is not None
-        found, added = change.record.small_files, self._small(file.bytes for file in change.staged)
-        return (
-            change
-            if found is None
-            else _counted(change, found + added, change.record.small_files_left)
-        )
+        found, left = change.record.small_files, change.record.small_files_left
+        if found is None:
+            return change
+        return _counted(change, found + self._small(file.bytes for file in change.staged), left)
 
     def _small_before(self, change: TableChange, record: TableRecord) -> int | None:
         """Number of earlier small files that stay; None if never counted."""
         if change.index is not None:
-            staged = {file.path for file in change.staged}
-            return self._small(
-                each.bytes for path, each in change.index.files.items() if path not in staged
-            )
-        if (
-            record.format == DELTA
-            and (before := self.run.logs.snapshot(change.table, record)) is not None
-        ):
-            gone = set(change.retire)
-            return self._small(
-                file.size for file in before.data_files(change.table) if file.path not in gone
-            )
+            staged, known = {file.path for file in change.staged}, change.index.files
+            return self._small(each.bytes for path, each in known.items() if path not in staged)
+        is_delta, table, gone = record.format == DELTA, change.table, set(change.retire)
+        if is_delta and (before := self.run.logs.snapshot(table, record)) is not None:
+            files = before.data_files(table)
+            return self._small(file.size for file in files if file.path not in gone)
         # An overwrite leaves none.
         return 0 if change.retire and not change.rewritten else record.small_files
 
@@ -313,10 +300,9 @@ class AutoCompaction:
         chosen = oldest(joins, MOST_BYTES)
         if not chosen:
             return _counted(change, small, small)
+        scratch = self.scratch / "joined" / table
         try:
-            joined = joined_files(
-                run, self.settings, table, record, chosen, self.scratch / "joined" / table
-            )
+            joined = joined_files(run, self.settings, table, record, chosen, scratch)
             change = self._with(change, joined, joined_paths(chosen))
         except (StorageError, ResourceError) as error:
             logger.warning(
@@ -341,11 +327,9 @@ class AutoCompaction:
             change.table,
             len(joined),
         )
-        change = replace(change, joined=joined, joined_from=sources)
-        if change.index is not None:
-            known = {
-                path: each for path, each in change.index.files.items() if path not in set(sources)
-            }
+        change, gone = replace(change, joined=joined, joined_from=sources), set(sources)
+        if (index := change.index) is not None:
+            known = {path: each for path, each in index.files.items() if path not in gone}
             change = replace(change, index=TableIndex(known))
         log = self.run.logs.of(change.log.format) if change.log is not None else None
         if log is None:

@@ -165,19 +165,16 @@ def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list
 
 def _check_least(values: pa.ChunkedArray, part: Part, partitioning: Partitioning) -> None:
     if part.unit == TRUNCATE and pa.types.is_integer(values.type):
+        kind = "bigint" if pa.types.is_int64(values.type) else "int"
         least = pc.min(values).as_py()
-        if least is not None and least < least_truncated(
-            "bigint" if pa.types.is_int64(values.type) else "int", part.argument
-        ):
+        if least is not None and least < least_truncated(kind, part.argument):
             raise partitioning.underflow(part, str(least))
 
 
 def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
     if part.unit in HIDDEN:
-        made = [
-            (bucketed if part.unit == BUCKET else truncated)(each, part.argument)
-            for each in values.chunks
-        ]
+        transform = bucketed if part.unit == BUCKET else truncated
+        made = [transform(each, part.argument) for each in values.chunks]
         values = pa.chunked_array(made, made[0].type if made else pa.string())
     elif part.unit is not None:
         values = pc.floor_temporal(values, unit=part.unit)
@@ -224,9 +221,8 @@ def stage_rows(
         RecordError: a value can't be the name of a hive folder.
         ConfigurationError: there are too many hive folders.
     """
-    destination = location.path(
-        PLAIN_FILE if folders is None and file_bytes is None else PLAIN_FOLDER
-    )
+    is_file = folders is None and file_bytes is None
+    destination = location.path(PLAIN_FILE if is_file else PLAIN_FOLDER)
     try:
         if folders is not None:
             with FolderFiles(destination, columns, codec, folders, file_bytes) as files:
@@ -239,13 +235,8 @@ def stage_rows(
                     file.write(rows)
                     del rows  # before the next ones are gathered
         else:
-            _write_files(
-                gathered(parts, min(ROW_GROUP_BYTES, file_bytes)),
-                destination,
-                columns,
-                codec,
-                file_bytes,
-            )
+            groups = gathered(parts, min(ROW_GROUP_BYTES, file_bytes))
+            _write_files(groups, destination, columns, codec, file_bytes)
     except BaseException:
         # Also on a full disk, because the report of the failed run needs some room.
         _remove(destination)

@@ -74,12 +74,10 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
     shape = type_as_read(check.type)
     if check.closed:
         # The metadata columns are ours, even if the tap sends them.
-        extra = {
-            name: kind for name, kind in METADATA_COLUMNS.items() if shape.get_field_index(name) < 0
-        }
         read_as = {"bigint": pa.int64(), "timestamp": pa.string()}
+        ours = [pa.field(name, read_as[kind]) for name, kind in METADATA_COLUMNS.items()]
         shape = pa.struct(
-            [*shape, *(pa.field(name, read_as[kind]) for name, kind in extra.items())]
+            [*shape, *(each for each in ours if shape.get_field_index(each.name) < 0)]
         )
     envelope = [("record", shape), ("time_extracted", pa.string()), ("version", pa.int64())]
     if check.closed:
@@ -94,12 +92,10 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
     if not check.is_right(record, typed=False) or check.may_be_rounded(record, lines):
         return None
     found = zip((each.name for each in record.type), record.flatten(), strict=True)
-    columns = {name: values for name, values in found if name in check.parts} | _json_texts(
-        lines, check
-    )
-    return stamped(
-        columns, _moments(message.column("time_extracted")), message.column("version"), plan
-    )
+    columns = {name: values for name, values in found if name in check.parts}
+    columns |= _json_texts(lines, check)
+    extracted = _moments(message.column("time_extracted"))
+    return stamped(columns, extracted, message.column("version"), plan)
 
 
 def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
@@ -115,9 +111,8 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
             raise ValueError(name)
         if column.location is not None:
             values = [as_json(each, column.location) for each in values]
-        texts[name] = pa.array(
-            [each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string()
-        )
+        plain = [each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values]
+        texts[name] = pa.array(plain, pa.string())
     return texts
 
 
@@ -137,10 +132,8 @@ def stamped(
 
     Raises a pyarrow.ArrowInvalid if a text is not a value of its column's type.
     """
-    columns |= repeated(plan.known(), plan.found, len(version)) | {
-        TABLE_VERSION: version,
-        EXTRACTED_AT: extracted,
-    }
+    columns |= repeated(plan.known(), plan.found, len(version))
+    columns |= {TABLE_VERSION: version, EXTRACTED_AT: extracted}
     rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
     rows = fitted(rows, plan.found)
     return rows if plan.staged == plan.found else fitted(rows, plan.staged)

@@ -93,15 +93,11 @@ def judge(
     with open_batch_file(storage, path, name) as file:
         codec = _codec(file.metadata)
         _check_columns(file.schema_arrow.names, plan, name)
-        doubt = (
-            "its SCHEMA needs a check of each record"
-            if rules is None
-            else _doubt(file, plan, rules)
-        )
-        way, reason = (
-            (Way.LINES, doubt) if doubt else (Way.FIT, _difference(file.schema_arrow, codec, plan))
-        )
-        return Judgement(way if reason else Way.ADOPT, int(file.metadata.num_rows), codec, reason)
+        rows = int(file.metadata.num_rows)
+        if doubt := _doubt(file, plan, rules):
+            return Judgement(Way.LINES, rows, codec, doubt)
+        difference = _difference(file.schema_arrow, codec, plan)
+        return Judgement(Way.FIT if difference else Way.ADOPT, rows, codec, difference)
 
 
 def _codec(metadata: FileMetaData) -> str:
@@ -121,17 +117,16 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
         )
 
 
-def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> str:
+def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules | None) -> str:
     """Why a row may be invalid, or a value not the lake's; empty if certainly none is."""
+    if rules is None:
+        return "its SCHEMA needs a check of each record"
     schema, metadata = file.schema_arrow, file.metadata
-    found, wanted = (
-        set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types)
-    )
-    if found != wanted or len(set(schema.names)) < len(schema.names):
-        return (
-            "it has other columns than its SCHEMA: "
-            f"{', '.join(sorted(found ^ wanted)[:5]) or 'one of them twice'}"
-        )
+    found, wanted = set(schema.names), {*plan.columns.types}
+    other = sorted((found ^ wanted) - set(METADATA_COLUMNS))
+    if other or len(found) < len(schema.names):
+        listed = ", ".join(other[:5]) or "one of them twice"
+        return f"it has other columns than its SCHEMA: {listed}"
     types = plan.found.types
     taken = [field for field in schema if field.name in types and _counts(field.name, schema)]
     for field in taken:
@@ -152,9 +147,8 @@ def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
         return "no file of the lake has its codec"
     if plan.partitioning is not None:
         return "its rows belong in hive folders"
-    if columns_of_arrow(schema) != plan.staged or not all(
-        _counts(name, schema) for name in schema.names
-    ):
+    counted = all(_counts(name, schema) for name in schema.names)
+    if not counted or columns_of_arrow(schema) != plan.staged:
         return "its columns are not the table's in number, order or type"
     return ""
 
@@ -250,13 +244,10 @@ class AdoptionJob:
         except SingerSparkError:
             raise
         except Exception as error:
-            what = (
-                f"stream {self.stream}: files of a BATCH message could not be staged in "
-                f"{self.folder}"
-            )
-            raise spark_failure(
-                error, what, f"the staged files of stream {self.stream} in {self.folder}"
-            ) from error
+            stream, folder = self.stream, self.folder
+            what = f"stream {stream}: files of a BATCH message could not be staged in {folder}"
+            location = f"the staged files of stream {stream} in {folder}"
+            raise spark_failure(error, what, location) from error
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -280,16 +271,14 @@ class AdoptionJob:
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Rewrite a file with the table's columns, in its hive folders."""
         folders = self.plan.partitioning
-        location = StagingLocation.of(
-            storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}"
-        )
+        name = f"{number:05d}"
+        location = StagingLocation.of(storage, f"{self.folder}/{name}", self.scratch / name)
         with open_parquet(file.location.storage, file.location.path) as source:
             batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
             parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
             stage_rows(parts, location, self.plan.staged, self.plan.codec, folders)
-        staged = tuple(
-            replace(each, late=self.late) for each in location.bring(folders) if each.rows
-        )
+        found = location.bring(folders)
+        staged = tuple(replace(each, late=self.late) for each in found if each.rows)
         if sum(each.rows for each in staged) != file.judgement.rows:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,
@@ -303,9 +292,8 @@ class AdoptionJob:
         names = rows.schema.names
         if is_stamped(names):
             return rows
-        rows = rows.select(
-            [name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS]
-        )
+        own = [name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS]
+        rows = rows.select(own)
         known = self.plan.known(moment_of(self.extracted), self.version)
         for name, values in repeated(known, self.plan.found, rows.num_rows).items():
             rows = rows.append_column(name, values)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     # Given a task's batches, an unused local path, and a name that no other attempt has.
     Stage = Callable[[Iterator[pa.RecordBatch], Path, str], list[StagedFile]]
-    from collections.abc import Iterator
 
 # Errors of the data, the config or the disk, which another attempt would find again.
 _REFUSALS = {each.__name__: each for each in (RecordError, ConfigurationError, ResourceError)}
@@ -145,10 +144,8 @@ def _answered(stage: Stage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result: tuple[list[tuple[Any, ...]], tuple[str, str, str] | None]
         try:
-            result = (
-                [astuple(file) for file in stage(batches, Path(scratch, "staged"), uuid4().hex)],
-                None,
-            )
+            files = stage(batches, Path(scratch, "staged"), uuid4().hex)
+            result = [astuple(file) for file in files], None
         except (RecordError, ConfigurationError) as error:
             result = [], _told(error)
         except (OSError, StorageError) as error:
@@ -173,22 +170,15 @@ def _staged(
     attempt: str,
 ) -> list[StagedFile]:
     location = StagingLocation.of(storage, f"{folder}/lines-{attempt}", scratch)
-    stage_rows(
-        _right_rows(lines, plan, numbers),
-        location,
-        staged_columns(plan),
-        plan.codec,
-        plan.partitioning,
-    )
+    rows, columns = _right_rows(lines, plan, numbers), staged_columns(plan)
+    stage_rows(rows, location, columns, plan.codec, plan.partitioning)
     return [file for file in location.bring(plan.partitioning) if file.rows]
 
 
 def doubtful_lines(session: SparkSession, lines: SharedLines, plan: BatchPlan) -> list[int]:
     """The positions of all other lines, as sorted line numbers of the batch."""
     found = _numbers(session, lines).mapInArrow(partial(_doubtful, lines, plan), "positions binary")
-    return sorted(
-        location for locations in small_values(found) for location in pickle.loads(locations)
-    )
+    return sorted(each for positions in small_values(found) for each in pickle.loads(positions))
 
 
 def staged_columns(plan: BatchPlan) -> Struct:
@@ -208,9 +198,8 @@ def _right_rows(
 ) -> Iterator[pa.RecordBatch]:
     for first, part in _parts(lines, plan, numbers):
         if isinstance(part, pa.RecordBatch):
-            yield (
-                with_positions(part, range(first, first + part.num_rows)) if plan.merging else part
-            )
+            positions = range(first, first + part.num_rows)
+            yield with_positions(part, positions) if plan.merging else part
 
 
 def _doubtful(

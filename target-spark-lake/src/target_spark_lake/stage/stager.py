@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.store.storage import Storage
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.spool import SpooledBatch
     from target_spark_lake.stage.batch_plan import BatchPlan
     from target_spark_lake.validate.record_validator import Quarantine, RecordValidator
 
     # Takes an invalid line: its number among the lines judged, the line, and what is wrong with it.
     Rejection = Callable[[int, bytes, InvalidRecordError], None]
-
-    from target_spark_lake.config.settings import TargetSettings
 
 DOUBTFUL_AT_ONCE = 1 << 12
 _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
@@ -153,20 +152,16 @@ class BatchJob:
                 own = [number for number, each in enumerate(of_lines) if each == variant]
                 found: list[tuple[int, bytes, InvalidRecordError]] = []
                 reject = (lambda *each, found=found: found.append(each)) if rejected else None
-                for rows, kept in self._parts(
-                    b"".join(lines[number] for number in own), variant, reject
-                ):
+                of_variant = b"".join(lines[number] for number in own)
+                for rows, kept in self._parts(of_variant, variant, reject):
                     parts.append(rows)
                     locations += (own[each] for each in kept)
                 invalid += ((own[number], line, error) for number, line, error in found)
             for _, line, error in sorted(invalid, key=lambda each: each[0]):
                 if rejected is not None:
                     rejected.add(line, error)
-            yield from (
-                pa.Table.from_batches(parts)
-                .take(pc.sort_indices(pa.array(locations, pa.int64())))
-                .to_batches()
-            )
+            order = pc.sort_indices(pa.array(locations, pa.int64()))
+            yield from pa.Table.from_batches(parts).take(order).to_batches()
 
     def _parts(
         self, lines: bytes, variant: int, reject: Rejection | None
@@ -241,10 +236,8 @@ class BatchJob:
         return rows_of_messages(messages, plan), kept
 
     def _check(self, files: Iterable[StagedFile], rejected: RejectedRecords | None) -> None:
-        rows, expected = (
-            sum(file.rows for file in files),
-            self.batch.rows - (rejected.rows if rejected else 0),
-        )
+        rows = sum(file.rows for file in files)
+        expected = self.batch.rows - (rejected.rows if rejected else 0)
         if rows != expected:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,

@@ -118,10 +118,8 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
         for rows in group_rows:
             # Columns of one type share their NULLs, as there may be many columns.
             by_type = {each.type: pa.nulls(rows, arrow_type(each.type)) for each in columns}
-            arrays = [by_type[each.type] for each in columns]
-            writer.write_table(
-                pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(rows, 1)
-            )
+            nulls = pa.Table.from_arrays([by_type[each.type] for each in columns], schema=schema)
+            writer.write_table(nulls, row_group_size=max(rows, 1))
         writer.add_key_value_metadata(
             {"ARROW:schema": base64.b64encode(arrow_schema(described).serialize())}
         )
@@ -131,11 +129,9 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
 def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
     """Add column chunks, with all their offsets increased by `offset`."""
     for chunk in items(more, COLUMNS):
-        for struct, locations in (
-            (chunk, CHUNK_OFFSETS),
-            (chunk[CHUNK_METADATA][1], METADATA_OFFSETS),
-        ):
-            for number in locations:
+        metadata = chunk[CHUNK_METADATA][1]
+        for struct, numbers in ((chunk, CHUNK_OFFSETS), (metadata, METADATA_OFFSETS)):
+            for number in numbers:
                 # 0 means absent.
                 if number in struct and struct[number][1]:
                     _add(struct, number, offset)

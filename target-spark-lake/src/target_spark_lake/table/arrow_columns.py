@@ -85,14 +85,10 @@ def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
     arrays = [
         _fit(rows.column(each.name), each.type)
         if each.name in present
-        else _nulls(rows.num_rows, each.type)
+        else pa.nulls(rows.num_rows, arrow_type(each.type))
         for each in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
-
-
-def _nulls(rows: int, kind: LakeType) -> pa.Array:
-    return pa.nulls(rows, arrow_type(kind))
 
 
 def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
@@ -142,7 +138,7 @@ def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
     members = [
         _fit(values.field(each.name), each.type)
         if each.name in present
-        else _nulls(len(values), each.type)
+        else pa.nulls(len(values), arrow_type(each.type))
         for each in kind
     ]
     fields: list[Any] = list(arrow_type(kind))
@@ -152,9 +148,8 @@ def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
 def _fit_list(values: pa.ListArray, kind: Array) -> pa.Array:
     # New offsets: those of a slice do not start at the first element.
     lengths = pc.fill_null(pc.list_value_length(values), 0)
-    offsets = pa.concat_arrays(
-        [pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())]
-    )
+    ends = pc.cast(pc.cumulative_sum(lengths), pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     elements = _fit(values.flatten(), kind.element)
     return pa.ListArray.from_arrays(offsets, elements, type=arrow_type(kind), mask=values.is_null())
 
@@ -167,7 +162,7 @@ def _texts(values: pa.Array) -> pa.Array:
     if pa.types.is_floating(values.type):
         return fraction_texts(values)
     if pa.types.is_timestamp(values.type):
-        return pc.strftime(values, format="%Y-%m-%dT%H:%M:%S" + ("Z" if values.type.tz else ""))
+        return pc.strftime(values, format=_MOMENT + ("Z" if values.type.tz else ""))
     return pa.array(map(value_text, values.to_pylist()), pa.string(), size=len(values))
 
 
@@ -276,9 +271,8 @@ def _moments(values: pa.Array) -> pa.Array:
             values = pc.cast(values, pa.timestamp("us", values.type.tz))
     if values.type.tz is None:
         return _quoted(pc.strftime(values, format=_MOMENT))
-    return _quoted(
-        pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z")
-    )
+    instants = pc.cast(values, pa.timestamp(values.type.unit, "UTC"))
+    return _quoted(pc.strftime(instants, format=_MOMENT + "Z"))
 
 
 def _fractions(values: pa.Array) -> pa.Array:
@@ -290,7 +284,7 @@ def _fractions(values: pa.Array) -> pa.Array:
 def fraction_texts(values: pa.Array) -> pa.Array:
     """Floating-point numbers in plain shortest digits; non-finite ones as JSON usually has them."""
     texts = pc.cast(values, pa.string())
-    for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+    for said, name in _NON_FINITE.items():
         texts = pc.if_else(pc.equal(texts, said), name, texts)
     scientific = pc.fill_null(pc.match_substring(texts, "e"), False)
     if pc.any(scientific, min_count=0).as_py():

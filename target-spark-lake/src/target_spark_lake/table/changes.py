@@ -109,9 +109,8 @@ class StagedFile:
         rows: Number of rows.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
-        positioned: Whether its rows are out of order and carry their position
-            (`POSITION`), which no
-            reader may see.
+        positioned: Whether its rows are out of order and carry their `POSITION`, which no reader
+            may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.
         place: Prefix of its final name if its rows are as old as those of a file that it replaces
@@ -228,13 +227,9 @@ class StreamReport:
 
     def plus(self, change: TableChange) -> StreamReport:
         """The report with another table of the stream added."""
+        staged = sum(file.rows for file in change.staged)
         return StreamReport(
-            self.records
-            + (
-                change.records
-                if change.records is not None
-                else sum(file.rows for file in change.staged)
-            ),
+            self.records + (staged if change.records is None else change.records),
             self.files + len(change.staged),
             self.bytes + sum(file.bytes for file in change.staged),
             self.rejected,
@@ -257,7 +252,7 @@ class Commit:
     """
 
     changes: tuple[TableChange, ...] = ()
-    state: Mapping[str, Any] | None = field(default=None)
+    state: Mapping[str, Any] | None = None
     rejected: Mapping[str, StagedFile] = field(default_factory=dict)
     unreferenced: tuple[Unreferenced, ...] = ()
     shapes: Mapping[str, str] = field(default_factory=dict)

@@ -29,7 +29,6 @@ DOUBLE = Scalar("double")
 TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")
 # The number of digits of an integer's greatest value.
 _DIGITS = {name: len(str(2 ** (8 * size - 1))) for name, size in INTEGERS.items()}
-_FLOATING = ("float", "double")
 JSON = dict[str, Any]
 # Levels of objects and arrays in a column; below them is JSON text. Arrow opens Parquet files with
 # 49 levels of arrays, or 64 of arrays and objects in turn, and delta-rs tables with 40 levels of
@@ -46,7 +45,7 @@ def wider(one: Scalar, other: Scalar) -> Scalar | None:
         return one
     if one.name in _DIGITS and other.name in _DIGITS:
         return max(one, other, key=lambda each: _DIGITS[each.name])
-    if one.name in _FLOATING and other.name in _FLOATING:
+    if one in FLOATING_TYPES and other in FLOATING_TYPES:
         return DOUBLE
     first, second = _as_decimal(one), _as_decimal(other)
     if first is None or second is None:
@@ -70,7 +69,7 @@ def may_become(old: LakeType, new: LakeType) -> bool:
     if isinstance(old, Scalar) and isinstance(new, Scalar):
         if wider(old, new) == new:
             return True
-        to_moment = old.name == "date" and new in (TIMESTAMP, TIMESTAMP_NTZ)
+        to_moment = old.name == "date" and new in _MOMENTS
         return to_moment or (new == DOUBLE and _as_decimal(old) is not None)
     if isinstance(old, Array) and isinstance(new, Array):
         return may_become(old.element, new.element)
@@ -84,7 +83,7 @@ def may_become(old: LakeType, new: LakeType) -> bool:
 
 def remedy(old: LakeType, new: LakeType) -> LakeType:
     """A type the user may declare so that both fit."""
-    for kind in (DOUBLE, TIMESTAMP, TIMESTAMP_NTZ):
+    for kind in (DOUBLE, *_MOMENTS):
         if may_become(old, kind) and may_become(new, kind):
             return kind
     return STRING
@@ -263,16 +262,12 @@ def _as_text(plain: JSON, kinds: set[str]) -> JSON:
 
     Other values are accepted beside text.
     """
-    kept = {
-        name: each
-        for name, each in plain.items()
-        if name not in (SQL_DATATYPE, "properties", "items")
-    }
+    gone = {SQL_DATATYPE, "properties", "items"}
     if kinds == {"string"}:
-        return {
-            name: each for name, each in kept.items() if name not in ("format", "contentEncoding")
-        }
-    return kept if kinds <= {"object", "array"} else {**kept, "type": sorted({*kinds, "string"})}
+        gone |= {"format", "contentEncoding"}
+    kept = {name: each for name, each in plain.items() if name not in gone}
+    takes_all = kinds != {"string"} and not kinds <= {"object", "array"}
+    return {**kept, "type": sorted({*kinds, "string"})} if takes_all else kept
 
 
 def _nullable(changed: JSON, schema: JSON) -> JSON:

@@ -82,31 +82,22 @@ class _Join:
         if not self._problems:
             return
         asked = ", ".join(f'"{name}": "{kind}"' for name, kind in self._remedies.items())
-        remedies = (
-            f"ask for a type that holds both (stream_options, columns: {{{asked}}}), "
-            if asked
-            else ""
-        )
+        declare = f"ask for a type that holds both (stream_options, columns: {{{asked}}}), "
         raise SchemaError(
             LakeCode.TYPE_CONFLICT,
             f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Options: "
-            f"{remedies}give the column its old type or another name in the tap, load it again "
-            "with load_method overwrite, or load the stream into another table (`spark-lake state "
-            f"reset --stream {stream}`, then stream_options, path)",
+            f"{declare if asked else ''}give the column its old type or another name in the tap, "
+            "load it again with load_method overwrite, or load the stream into another table "
+            f"(`spark-lake state reset --stream {stream}`, then stream_options, path)",
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:
         """The members of both: the old ones first, in order."""
         wanted = declared.types if declared else {}
-        fields = [
-            Field(
-                each.name,
-                self._type(
-                    (*path, each.name), each.type, new.types.get(each.name), wanted.get(each.name)
-                ),
-            )
-            for each in old
-        ]
+        fields = []
+        for name, kind in old.types.items():
+            found = self._type((*path, name), kind, new.types.get(name), wanted.get(name))
+            fields.append(Field(name, found))
         known = {each.name.lower(): each.name for each in old}
         for each in new:
             twin = known.setdefault(each.name.lower(), each.name)
@@ -118,12 +109,8 @@ class _Join:
             elif self._discards:
                 self.left_out.append(shown((*path, each.name)))
             else:
-                fields.append(
-                    Field(
-                        each.name,
-                        self._type((*path, each.name), None, each.type, wanted.get(each.name)),
-                    )
-                )
+                found = self._type((*path, each.name), None, each.type, wanted.get(each.name))
+                fields.append(Field(each.name, found))
         return Struct(tuple(fields))
 
     def _type(
@@ -132,26 +119,14 @@ class _Join:
         one = old if old is not None else new
         other = new if new is not None else old
         assert one is not None and other is not None
-        if (
-            isinstance(one, Struct)
-            and isinstance(other, Struct)
-            and not isinstance(declared, Scalar | Array)
-        ):
-            return self.structs(path, one if old is not None else Struct(()), other, declared)
-        if (
-            isinstance(one, Array)
-            and isinstance(other, Array)
-            and not isinstance(declared, Scalar | Struct)
-        ):
-            element = declared.element if declared else None
-            return Array(
-                self._type(
-                    (*path, ELEMENT),
-                    one.element if old is not None else None,
-                    other.element if new is not None else None,
-                    element,
-                )
-            )
+        match one, other, declared:
+            case Struct(), Struct(), Struct() | None:
+                return self.structs(path, one if old is not None else Struct(()), other, declared)
+            case Array(), Array(), Array() | None:
+                before = one.element if old is not None else None
+                after = other.element if new is not None else None
+                element = declared.element if declared else None
+                return Array(self._type((*path, ELEMENT), before, after, element))
         if declared is not None:
             return self._declared(path, old, new, declared)
         found = wider(one, other) if isinstance(one, Scalar) and isinstance(other, Scalar) else None

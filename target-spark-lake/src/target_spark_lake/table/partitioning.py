@@ -85,11 +85,9 @@ class Part:
 
     def is_unholdable(self, value: str) -> bool:
         """Whether no folder name can hold this value: it would be read as NULL, or be too long."""
-        return (
-            value in ("", NULL_VALUE)
-            or "\0" in value
-            or len(self.folder(value).encode()) > LONGEST_FOLDER
-        )
+        if value in ("", NULL_VALUE) or "\0" in value:
+            return True
+        return len(self.folder(value).encode()) > LONGEST_FOLDER
 
 
 @dataclass(frozen=True)
@@ -267,12 +265,10 @@ def setting_problems(options: Mapping[str, Any], *, hidden: bool = False) -> lis
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []
-    problems = (
-        ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
-    )
+    problems = []
+    if not all(each.strip() for each in texts):
+        problems.append("partition_by: a column has no name")
     only = [each for each in texts if Part.of(each).unit in HIDDEN]
-    return (
-        problems
-        if hidden or not only
-        else [*problems, f"partition_by: {', '.join(only)} needs format iceberg"]
-    )
+    if only and not hidden:
+        problems.append(f"partition_by: {', '.join(only)} needs format iceberg")
+    return problems

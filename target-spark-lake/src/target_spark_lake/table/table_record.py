@@ -141,10 +141,8 @@ class TableRecord:
 
     def is_history_at(self, table: str) -> bool:
         """Whether the table of this record is its stream's history."""
-        return (
-            self.method.has_history
-            and table.rpartition("/")[2] == f"{folder_name(self.stream)}{HISTORY}"
-        )
+        name = table.rpartition("/")[2]
+        return self.method.has_history and name == f"{folder_name(self.stream)}{HISTORY}"
 
     def is_claim(self) -> bool:
         """Whether no commit has written the table yet."""
@@ -244,17 +242,15 @@ def claim_all(
     found = each(
         storage, lambda table: _claim(storage, layout, table, records[table], run_id), records
     )
-    owned = {
-        table: record for table, record in zip(records, found, strict=True) if record is not None
-    }
-    claimed = {table: record for table, record in records.items() if table not in owned}
+    owned = dict(zip(records, found, strict=True))
+    claimed = {table: record for table, record in records.items() if owned[table] is None}
     if claimed:
         # Only after claiming: if two runs claim one table inside the other at once, each finds the
         # other's claim.
         _check_locations(storage, layout, claimed)
     return {
-        table: replace(record, claimed_by=owned[table].claimed_by if table in owned else run_id)
-        for table, record in records.items()
+        table: replace(records[table], claimed_by=before.claimed_by if before else run_id)
+        for table, before in owned.items()
     }
 
 

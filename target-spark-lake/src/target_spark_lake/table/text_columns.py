@@ -126,17 +126,14 @@ class JsonTexts:
     ) -> Any:
         branch = single_branch(schema)
         if isinstance(kind, Array):
-            wanted, held = (
-                each.element if isinstance(each, Array) else None for each in (declared, table)
-            )
-            inner = self._location(
-                branch["items"], kind.element, path_to(ELEMENT, path), wanted, held
-            )
+            wanted = declared.element if isinstance(declared, Array) else None
+            held = table.element if isinstance(table, Array) else None
+            below = path_to(ELEMENT, path)
+            inner = self._location(branch["items"], kind.element, below, wanted, held)
             return None if inner is None else {ELEMENT: inner}
         if isinstance(kind, Struct):
-            asked, known = (
-                each.types if isinstance(each, Struct) else {} for each in (declared, table)
-            )
+            asked = declared.types if isinstance(declared, Struct) else {}
+            known = table.types if isinstance(table, Struct) else {}
             members = {
                 name: self._location(
                     schema, kind.types[name], path_to(name, path), asked.get(name), known.get(name)
