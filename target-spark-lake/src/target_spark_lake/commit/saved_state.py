@@ -48,11 +48,8 @@ def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[
         return Saving.REPLACE
     if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
         return Saving.KEEP
-    strategy = (
-        option(parent_arguments, "--state-strategy")
-        or environ.get("MELTANO_RUN_STATE_STRATEGY")
-        or AUTO
-    )
+    given = option(parent_arguments, "--state-strategy")
+    strategy = given or environ.get("MELTANO_RUN_STATE_STRATEGY") or AUTO
     merges = strategy == Saving.MERGE
     if strategy == AUTO:
         refreshes = refreshes_under_meltano(environ, parent_arguments)

@@ -128,14 +128,10 @@ def _was_made(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> 
 def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:
     """The version that the other run made."""
     versions = range(newest, -1 if commit.seen is None else commit.seen, -1)
-    return next(
-        (
-            each
-            for each in versions
-            if commit.takes_back in (transactions(storage, commit, each) or ())
-        ),
-        None,
-    )
+    for version in versions:
+        if commit.takes_back in (transactions(storage, commit, version) or ()):
+            return version
+    return None
 
 
 def _way_out(commit: DeltaCommit, what: str) -> str:
@@ -193,10 +189,8 @@ class DeltaTables:
         moved = rearrangement(self._storage, before, change)
         if not isinstance(change.log, DeltaChange):
             return replace(change, log=moved)
-        return replace(
-            change,
-            log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}),
-        )
+        statistics = {**change.log.statistics, **moved.statistics}
+        return replace(change, log=replace(change.log, statistics=statistics))
 
     def has_run(self, commit: DeltaCommit) -> bool:
         return has_run(self._storage, commit)

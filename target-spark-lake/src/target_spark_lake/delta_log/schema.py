@@ -69,18 +69,14 @@ def schema_with_others(current: str, before: str, after: str) -> str:
 def _joined(now: list[Json], before: list[Json], after: list[Json]) -> list[Json]:
     """The current fields, with the change from before to after applied."""
     known, earlier, wanted = (_by_name(fields) for fields in (now, before, after))
-    made = [
-        {
-            **each,
-            "type": _joined_type(
-                each["type"], earlier.get(name, {}).get("type"), wanted[name]["type"]
-            ),
-        }
-        if name in wanted
-        else each
-        for name, each in known.items()
-        if name in wanted or name not in earlier
-    ]
+    made = []
+    for name, each in known.items():
+        if name in wanted:
+            old = earlier.get(name, {}).get("type")
+            kind = _joined_type(each["type"], old, wanted[name]["type"])
+            made.append({**each, "type": kind})
+        elif name not in earlier:
+            made.append(each)
     names = [*wanted, ""]
     for name, follower in reversed(list(pairwise(names))):
         if name not in known:

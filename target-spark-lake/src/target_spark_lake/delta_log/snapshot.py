@@ -170,20 +170,18 @@ def read_snapshot(
 
 def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
     protocol, metadata = found.protocol(), found.metadata()
+    texts = {"name": metadata.name, "description": metadata.description}
+    details = {
+        "id": str(metadata.id),
+        **{name: text for name, text in texts.items() if text},
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
+    }
     return DeltaSnapshot(
         found.version(),
         _files(found, partitioned=bool(metadata.partition_columns)),
         found.schema().to_json(),
-        {
-            "id": str(metadata.id),
-            **{
-                name: text
-                for name, text in (("name", metadata.name), ("description", metadata.description))
-                if text
-            },
-            "configuration": dict(metadata.configuration),
-            "createdTime": metadata.created_time,
-        },
+        details,
         protocol.min_reader_version,
         protocol.min_writer_version,
         frozenset(protocol.reader_features or ()),
@@ -274,10 +272,8 @@ def _url(storage: Storage, table: str) -> str:
 
 def check_known(snapshot: DeltaSnapshot, table: str) -> None:
     """Refuse a table that other writers changed so that writing to it would be wrong."""
-    unknown = {
-        *(snapshot.reader_features - _READER_FEATURES),
-        *(snapshot.writer_features - _WRITER_FEATURES),
-    }
+    unknown = set(snapshot.reader_features - _READER_FEATURES)
+    unknown |= snapshot.writer_features - _WRITER_FEATURES
     if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
     if any(

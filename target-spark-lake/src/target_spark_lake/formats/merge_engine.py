@@ -25,7 +25,7 @@ from target_spark_lake.formats.conflicts import (
     resolve,
 )
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
-from target_spark_lake.formats.row_ids import ArrowRows
+from target_spark_lake.formats.row_ids import read_rows
 from target_spark_lake.formats.rules import (
     DELETED,
     DELETED_AT_COLUMN,
@@ -121,10 +121,6 @@ class ArrowMerge:
     storage: Storage
     scratch: Path
 
-    @property
-    def _rows(self) -> ArrowRows:
-        return ArrowRows(self.storage)
-
     def resolve(self, conflict: Conflict) -> Verdicts:
         """What becomes of each row; memory is bounded by deciding one range of keys at a time."""
         parts = [self._resolved(conflict, each) for each in self._ranges(conflict)]
@@ -153,9 +149,8 @@ class ArrowMerge:
     ) -> Iterator[pa.RecordBatch]:
         rules = conflict.rules
         columns = conflict.columns(rules.keys if side == PRESENT else rules.columns)
-        for file in files:
-            for rows in self._rows.read(file, columns, may_hold):
-                yield keys.filtered(contenders(rows, rules, side))
+        for rows in read_rows(self.storage, files, columns, may_hold):
+            yield keys.filtered(contenders(rows, rules, side))
 
     def _of_table(
         self, conflict: Conflict, incoming: Sequence[pa.RecordBatch], keys: KeyRange
@@ -190,9 +185,7 @@ class ArrowMerge:
         if count <= 1 or isinstance(kind, Array | Struct) or kind in FLOATING_TYPES:
             return [KeyRange(None, None)]
         first = conflict.columns([name])
-        some = [
-            each.column(name)[::SAMPLED] for file in files for each in self._rows.read(file, first)
-        ]
+        some = [rows.column(name)[::SAMPLED] for rows in read_rows(self.storage, files, first)]
         values = pc.unique(pa.chunked_array(some).drop_null())
         values = values.take(pc.sort_indices(values))
         steps = range(1, count) if len(values) >= count else ()
@@ -201,11 +194,8 @@ class ArrowMerge:
 
     def undeleted(self, files: Sequence[NumberedFile]) -> int:
         """Number of rows that are not marked as deleted."""
-        return sum(
-            rows.column(DELETED_AT).null_count
-            for file in files
-            for rows in self._rows.read(file, DELETED_AT_COLUMN)
-        )
+        marks = read_rows(self.storage, files, DELETED_AT_COLUMN)
+        return sum(rows.column(DELETED_AT).null_count for rows in marks)
 
     def rewrite(self, rewrite: Rewrite, verdicts: Verdicts | None) -> list[StagedFile]:
         """Stage new files, some rows at a time."""

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.core.lake_type import Struct
 from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.formats.conflicts import key_codes
-from target_spark_lake.formats.row_ids import ArrowRows
+from target_spark_lake.formats.row_ids import read_rows, row_groups
 from target_spark_lake.formats.rules import (
     DELETE,
     FILL,
@@ -172,7 +173,7 @@ def staged_files(
     """
     location = StagingLocation.of(storage, rewrite.folder, scratch)
     names = list(rewrite.columns.types)
-    rows = _new_rows(ArrowRows(storage), rewrite, verdicts)
+    rows = _new_rows(storage, rewrite, verdicts)
     selected = (each if isinstance(each, StoredGroup) else each.select(names) for each in rows)
     stage_rows(
         selected, location, rewrite.columns, rewrite.codec, rewrite.partitioning, rewrite.file_bytes
@@ -181,9 +182,9 @@ def staged_files(
 
 
 def _new_rows(
-    read: ArrowRows, rewrite: Rewrite, verdicts: pa.Table | None
+    storage: Storage, rewrite: Rewrite, verdicts: pa.Table | None
 ) -> Iterator[pa.RecordBatch | StoredGroup]:
-    incoming = _incoming(read, rewrite)
+    incoming = _incoming(storage, rewrite)
     if verdicts is None:
         yield from incoming
         return
@@ -193,19 +194,15 @@ def _new_rows(
     decided = _ByFile(verdicts)
     for file in rewrite.opened:
         stored_alike = _stored_alike(file, rewrite)
-        for group in read.groups(file):
-            alike = (
-                None
-                if stored_alike is None or decided.hold(group.spans)
-                else group.stored(stored_alike)
-            )
-            if alike is not None:
-                yield alike
-                continue
+        for group in row_groups(storage, file):
+            if stored_alike is not None and not decided.hold(group.spans):
+                if (alike := group.stored(stored_alike)) is not None:
+                    yield alike
+                    continue
             for rows in group.read(rewrite.types):
                 yield from decided.kept(rows, rewrite, set_aside, (VALUES, LAST_VALUES))
     for file in rewrite.others:
-        for group in read.groups(file) if decided.hold(file.spans) else ():
+        for group in row_groups(storage, file) if decided.hold(file.spans) else ():
             if file.positioned or decided.hold(group.spans):
                 for rows in group.read(rewrite.types):
                     decided.put_aside(rows, set_aside, (VALUES, LAST_VALUES))
@@ -230,27 +227,22 @@ def _stored_alike(file: NumberedFile, rewrite: Rewrite) -> Struct | None:
     return folders.inside(rewrite.columns) if is_same else None
 
 
-def _each(
-    read: ArrowRows, files: Sequence[NumberedFile], types: Struct
-) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        yield from read.read(file, types)
-
-
-def _incoming(read: ArrowRows, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+def _incoming(storage: Storage, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
     """The run's rows, with the values of columns that the stream lacks."""
     if not (rewrite.foreign and rewrite.replaced):
-        yield from _each(read, rewrite.incoming, rewrite.types)
+        yield from read_rows(storage, rewrite.incoming, rewrite.types)
         return
     keys, types = rewrite.keys, rewrite.types.types
+    first = Struct.of({keys[0]: types[keys[0]]})
+    sent = [rows.column(0) for rows in read_rows(storage, rewrite.incoming, first)]
+    wanted = pc.unique(pa.chunked_array(sent, arrow_type(types[keys[0]])))
     columns = Struct.of({name: types[name] for name in (*keys, *rewrite.foreign)})
-    sent = read.table(rewrite.incoming, Struct.of({name: types[name] for name in keys}))
     known = [
-        rows.filter(pc.is_in(rows.column(keys[0]), value_set=pc.unique(sent[keys[0]])))
-        for rows in _each(read, rewrite.replaced, columns)
+        rows.filter(pc.is_in(rows.column(keys[0]), value_set=wanted))
+        for rows in read_rows(storage, rewrite.replaced, columns)
     ]
     before = pa.Table.from_batches(known)
-    for rows in _each(read, rewrite.incoming, rewrite.types):
+    for rows in read_rows(storage, rewrite.incoming, rewrite.types):
         filled = filled_in(pa.Table.from_batches([rows]), before, keys, rewrite.foreign)
         yield from filled.to_batches()
 
@@ -283,11 +275,8 @@ class _ByFile:
         if pc.any(marked).as_py():
             location = rows.schema.get_field_index(DELETED_AT)
             moment = pa.scalar(rewrite.marked_at, rows.schema.field(location).type)
-            rows = rows.set_column(
-                location,
-                rows.schema.field(location),
-                pc.if_else(marked, moment, rows.column(location)),
-            )
+            marks = pc.if_else(marked, moment, rows.column(location))
+            rows = rows.set_column(location, rows.schema.field(location), marks)
         stays = rows.filter(pc.or_(marked, pc.is_null(verdicts)))
         if stays.num_rows:
             yield stays

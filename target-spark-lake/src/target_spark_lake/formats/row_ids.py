@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.core.arrow_schema import arrow_schema, arrow_type
+from singer_spark.core.arrow_schema import arrow_type
 from singer_spark.core.messages import DELETED_AT
 from singer_spark.store.parquet_footer import damage_named, open_parquet
 from target_spark_lake.formats.rules import ROW_BITS, ROW_ID
@@ -36,7 +36,7 @@ from target_spark_lake.table.table_index import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyarrow.parquet import ParquetFile
 
@@ -135,41 +135,31 @@ def undeleted_rows(
     return sum(number or 0 for number in nulls.values()), unknown
 
 
-@dataclass(frozen=True)
-class ArrowRows:
-    """Reads rows with their row ids."""
+def read_rows(
+    storage: Storage,
+    files: Iterable[NumberedFile],
+    columns: Struct,
+    may_hold: Callable[[FileStatistics], bool] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read these columns of the rows, widened if a file is older, and `ROW_ID`.
 
-    storage: Storage
-
-    def read(
-        self,
-        file: NumberedFile,
-        columns: Struct,
-        may_hold: Callable[[FileStatistics], bool] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Read these columns of the rows, widened if the file is older, and `ROW_ID`.
-
-        Row groups of which `may_hold` is false, by their statistics of these columns, are left out.
-        """
-        for group in self.groups(file):
+    Row groups of which `may_hold` is false, by their statistics of these columns, are left out.
+    """
+    for file in files:
+        for group in row_groups(storage, file):
             if may_hold is None or may_hold(group.statistics(columns)):
                 yield from group.read(columns)
 
-    def groups(self, file: NumberedFile) -> Iterator[NumberedGroup]:
-        """The row groups of a file; each is read before the next one is taken."""
-        with open_parquet(self.storage, file.path) as source:
-            opened = _OpenFile(file, source, opened_parquet(source))
-            first = 0
-            for number in range(opened.parquet.metadata.num_row_groups):
-                group = NumberedGroup(opened, number, first)
-                yield group
-                first += group.rows
 
-    def table(self, files: Sequence[NumberedFile], columns: Struct) -> pa.Table:
-        """All rows of several files, with these columns and `ROW_ID`."""
-        schema = arrow_schema(columns).append(pa.field(ROW_ID, pa.int64()))
-        rows = [each for file in files for each in self.read(file, columns)]
-        return pa.Table.from_batches(rows, schema)
+def row_groups(storage: Storage, file: NumberedFile) -> Iterator[NumberedGroup]:
+    """The row groups of a file; each is read before the next one is taken."""
+    with open_parquet(storage, file.path) as source:
+        opened = _OpenFile(file, source, opened_parquet(source))
+        first = 0
+        for number in range(opened.parquet.metadata.num_row_groups):
+            group = NumberedGroup(opened, number, first)
+            yield group
+            first += group.rows
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from target_spark_lake.formats.conflicts import (
     resolve,
 )
 from target_spark_lake.formats.rewriting import Rewrite, staged_files
-from target_spark_lake.formats.row_ids import ArrowRows, divided
+from target_spark_lake.formats.row_ids import divided, read_rows
 from target_spark_lake.formats.rules import (
     DECIDED,
     DELETED,
@@ -213,8 +213,7 @@ def _made(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for task in batch.column(0).to_pylist():
-            for file in groups[task]:
-                yield from map(made, ArrowRows(storage).read(file, columns, may_hold))
+            yield from map(made, read_rows(storage, groups[task], columns, may_hold))
 
 
 def _resolved(rules: MergeRules, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

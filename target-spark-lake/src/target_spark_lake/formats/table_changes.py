@@ -194,11 +194,9 @@ def _logged(
     before = run.logs.seen(log, change.table)
     if before is None:
         _check_new(run, log, change, chosen)
-    known = (
-        load.record
-        if change.table == load.table
-        else run.current_record(change.stream, change.table)
-    )
+    known = load.record
+    if change.table != load.table:
+        known = run.current_record(change.stream, change.table)
     record = replace(change.record, format=chosen, foreign=known.foreign if known else ())
     return log.change(before, replace(change, record=record))
 

@@ -113,10 +113,8 @@ class IcebergTables:
             change = self._with_field_ids(change, schema)
             log = IcebergChange(replace(planned, data_change=False))
             return replace(change, log=self._described(log, change, schema, change.published))
-        change = replace(
-            change,
-            joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined,
-        )
+        joined = self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined
+        change = replace(change, joined=joined)
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 

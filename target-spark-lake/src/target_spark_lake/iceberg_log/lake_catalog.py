@@ -104,10 +104,8 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
         # Others use URLs with the account's name, which `az://` leaves out.
         whole = storage.url_for_spark(path).partition("://")[2]
         return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), location)
-    return (
-        location,
-        *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")),
-    )
+    others = ("s3", "s3a", "s3n") if protocol in ("s3", "s3a") else ()
+    return (location, *(f"{other}://{rest}" for other in others))
 
 
 def io_properties(storage: Storage) -> dict[str, str]:

@@ -317,15 +317,10 @@ def choose_schema(
     now: IcebergSnapshot, transaction: Transaction, number: int, *added: TableUpdate
 ) -> None:
     """Make a schema (-1: the added one) the table's, if the current one is still as examined."""
-    change_metadata(
-        transaction,
-        (*added, SetCurrentSchemaUpdate.model_validate({"schema-id": number})),
-        (
-            AssertCurrentSchemaId.model_validate(
-                {"current-schema-id": now.metadata.current_schema_id}
-            ),
-        ),
-    )
+    current = now.metadata.current_schema_id
+    seen = AssertCurrentSchemaId.model_validate({"current-schema-id": current})
+    chosen = SetCurrentSchemaUpdate.model_validate({"schema-id": number})
+    change_metadata(transaction, (*added, chosen), (seen,))
 
 
 def _change_partitions(
@@ -343,10 +338,9 @@ def _change_partitions(
         )
     specs, wanted = now.metadata.partition_specs, list(planned.fields)
     known = next((each for each in specs if list(each.fields) == wanted), None)
+    current = now.metadata.default_spec_id
+    seen = AssertDefaultSpecId.model_validate({"default-spec-id": current})
+    number = known.spec_id if known is not None else -1
+    chosen = SetDefaultSpecUpdate.model_validate({"spec-id": number})
     add = () if known is not None else (AddPartitionSpecUpdate(spec=planned),)
-    chosen = known.spec_id if known is not None else -1
-    change_metadata(
-        transaction,
-        (*add, SetDefaultSpecUpdate.model_validate({"spec-id": chosen})),
-        (AssertDefaultSpecId.model_validate({"default-spec-id": now.metadata.default_spec_id}),),
-    )
+    change_metadata(transaction, (*add, chosen), (seen,))

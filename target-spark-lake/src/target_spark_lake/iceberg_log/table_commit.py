@@ -64,15 +64,8 @@ class IcebergCommit:
 
     def undone_by(self, run_id: str) -> IcebergCommit:
         """The commit with which another run undoes this one."""
-        emptied = replace(
-            self,
-            add=(),
-            remove=(),
-            joined=(),
-            joined_from=(),
-            changes_schema=False,
-            changes_spec=False,
-        )
+        emptied = replace(self, add=(), remove=(), joined=(), joined_from=())
+        emptied = replace(emptied, changes_schema=False, changes_spec=False)
         return replace(emptied, run_id=run_id, takes_back=self.run_id)
 
     def to_body(self) -> dict[str, Any]:

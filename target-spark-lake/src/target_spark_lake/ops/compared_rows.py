@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from singer_spark.core.lake_type import STRING, Array, LakeType, Scalar, Struct, columns_from_text
 from singer_spark.errors import StorageError, cut
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.formats.row_ids import ArrowRows, NumberedFile
+from target_spark_lake.formats.row_ids import NumberedFile, read_rows
 from target_spark_lake.layout import Layout, file_age, is_data_file, table_folders
 from target_spark_lake.table.arrow_columns import fitted, type_as_read
 from target_spark_lake.table.declared_columns import may_become, wider
@@ -62,15 +62,12 @@ class LakeTable:
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
         """Rows of these columns, and `rules.ROW_ID`, growing with receipt; raises StorageError."""
-        own, reader = self.columns, ArrowRows(storage)
-        numbers = numbered([each.path for each in self.files], self.parts, 0)
+        own, numbers = self.columns, numbered([each.path for each in self.files], self.parts, 0)
         for each in self.files:
-            folders = table_folders(self.folder, each.path)
+            path, folders = each.path, table_folders(self.folder, each.path)
+            file = NumberedFile(numbers[path], path, 0, each.size, own, folders=folders)
             try:
-                yield from reader.read(
-                    NumberedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders),
-                    columns,
-                )
+                yield from read_rows(storage, [file], columns)
             except (pa.ArrowException, OSError, StorageError) as error:
                 cause = cut(" ".join(str(error).split()), 300)
                 raise StorageError(

@@ -227,18 +227,13 @@ class AdoptionJob:
             ConfigurationError: the rows have too many hive folders.
             StorageError: a file can't be read or written.
         """
+        files = [(n, file) for n, file in enumerate(self.files) if file.judgement.rows]
+        adopted = [each for each in files if each[1].judgement.way is Way.ADOPT]
+        rest = [each for each in files if each[1].judgement.way is Way.FIT]
         try:
             with ThreadPoolExecutor(MOVES_AT_ONCE, thread_name_prefix="staging") as pool:
-                moved = {
-                    number: pool.submit(self._adopt, storage, number, file)
-                    for number, file in enumerate(self.files)
-                    if file.judgement.way is Way.ADOPT and file.judgement.rows
-                }
-                staged = {
-                    number: self._fit(storage, number, file)
-                    for number, file in enumerate(self.files)
-                    if file.judgement.way is Way.FIT and file.judgement.rows
-                }
+                moved = {n: pool.submit(self._adopt, storage, n, file) for n, file in adopted}
+                staged = {n: self._fit(storage, n, file) for n, file in rest}
             staged |= {number: (future.result(),) for number, future in moved.items()}
             return StagedBatch(tuple(file for number in sorted(staged) for file in staged[number]))
         except SingerSparkError:

@@ -178,13 +178,12 @@ class TableRewriter:
     def _rewritten_files(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
         # Files of one batch stay together, in a folder per batch as Spark made them.
         batches = {batch: number for number, batch in enumerate(dict.fromkeys(map(_batch, files)))}
+        folders = [f"{batches[_batch(file)]:05d}/{n:05d}" for n, file in enumerate(files)]
         pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewriting")
         try:
             wanted = {
-                file.path: pool.submit(
-                    self._one, file, f"{batches[_batch(file)]:05d}/{number:05d}/rewritten.parquet"
-                )
-                for number, file in enumerate(files)
+                file.path: pool.submit(self._one, file, f"{folder}/rewritten.parquet")
+                for file, folder in zip(files, folders, strict=True)
             }
             found = {path: future.result() for path, future in wanted.items()}
         finally:

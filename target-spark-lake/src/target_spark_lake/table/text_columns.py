@@ -185,11 +185,9 @@ def as_json(value: Any, location: Any) -> Any:
         return to_json(canonical(value))
     if isinstance(value, list):
         return [as_json(each, location.get(ELEMENT)) for each in value]
-    return (
-        {name: as_json(each, location.get(name)) for name, each in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {name: as_json(each, location.get(name)) for name, each in value.items()}
+    return value
 
 
 def canonical(value: Any) -> Any:
