@@ -38,10 +38,8 @@ class IcebergCatalog:
     """The settings `catalog` and `namespace`.
 
     Attributes:
-        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the
-            bucket.
-        namespace: Namespace of all tables, levels separated by dots; None to derive it from each
-            table's folder.
+        properties: PyIceberg's (`type`, `uri`, …) and `name`; empty for a file in the bucket.
+        namespace: Namespace of all tables, levels separated by dots; None: by their folders.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)

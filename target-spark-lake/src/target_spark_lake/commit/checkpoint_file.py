@@ -40,8 +40,7 @@ class StagedStream:
 
     Attributes:
         files: Its files, in the order of the records.
-        columns: All columns of the table with these files, in order: name to Spark's name of its
-            type.
+        columns: The table's columns with these files, in order: name to Spark's name of its type.
         size: Size of the records in the input, in bytes.
         rejected: Files of its quarantined records, in order.
         texts: How its columns of text hold values.
@@ -153,8 +152,7 @@ class CheckpointFile:
 
     Attributes:
         current: What the run may resume from, signed by it; None if there is nothing.
-        offered: Paths that this run tried to name in a checkpoint: a later run may resume from them
-            at any time.
+        offered: Paths in checkpoints that this run tried to write: a later run may need them.
         lost: Whether another process wrote the checkpoint, so that this run writes no more.
     """
 

@@ -138,8 +138,7 @@ class RunLock:
 
     Attributes:
         entry: This run's generation.
-        earlier: The earlier generations still present, by run id: the order in which their runs are
-            decided.
+        earlier: The earlier generations still present, in the order their runs are decided in.
     """
 
     def __init__(
@@ -240,7 +239,7 @@ def take_lock(
     if entries:
         before = entries[-1]
         generation = before.generation + 1
-        _check_pipeline(storage, layout, before)
+        _check_pipeline(layout, before)
         if before.is_held() and not force:
             raise LockedError(LakeCode.LOCKED, _held(layout, before))
     now = datetime.now(UTC)
@@ -302,7 +301,7 @@ def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEnt
     return earlier
 
 
-def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
+def _check_pipeline(layout: Layout, entry: LockEntry) -> None:
     if entry.pipeline != layout.pipeline:
         raise ConfigurationError(
             LakeCode.TABLE_NAME,

@@ -68,15 +68,12 @@ class Recovery:
     Attributes:
         last: The last committed run, published by now; None before the first.
         saved: The current state; None before the first.
-        checkpoint: What the next run can resume from, signed by the new holder; None if there is
-            nothing.
+        checkpoint: What the next run can resume from, signed by the new holder; None for nothing.
         finished: Run that was published here.
         rolled_back: Runs found dead before their commit.
         decided: Ids of all decided runs, newest first.
-        signed: The run that last wrote the state in a place outside the bucket; its journal proves
-            whose place it is.
-        abandoned: For a run abandoned on request: its id, the run that reverted it, why, and what
-            is lost; otherwise None.
+        signed: Run that last wrote the state outside the bucket; its journal proves whose it is.
+        abandoned: For a run abandoned on request: its id, who reverted it, why, and what is lost.
     """
 
     last: RunEntry | None

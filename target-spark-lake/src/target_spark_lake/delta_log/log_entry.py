@@ -46,8 +46,7 @@ class DeltaCommit:
         data_change: False if rows only move to other files.
         partitioned: The table's partition columns afterwards.
         partitioned_before: The partition columns of the version planned on; empty for a new table.
-        takes_back: Number of the transaction that this one undoes, if it was made; None for other
-            commits.
+        takes_back: Number of the transaction that this one undoes, if it was made; None for others.
         joined: Files with the rows of small ones, added if those still exist.
         joined_from: Paths of those small files, to be removed, relative to the table.
         table_id: Id of the table that it was planned on; None for a new table.

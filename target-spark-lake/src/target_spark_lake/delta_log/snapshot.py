@@ -59,8 +59,7 @@ class DeltaSnapshot:
         version: Its number.
         files: Its files, by path relative to the table.
         schema: The columns (`schemaString`).
-        details: Members of `metaData` that are kept as they are: id, name, description,
-            configuration, createdTime.
+        details: Other members of `metaData`: id, name, description, configuration, createdTime.
         reader: The protocol's version for readers.
         writer: The protocol's version for writers.
         reader_features: Table features for readers; empty below version 3.

@@ -53,8 +53,7 @@ class StagedKeys:
 
     Attributes:
         keys: Names of the key's columns.
-        ranges: Ranges for each column; every key is within one of these tuples. None if nothing is
-            known.
+        ranges: A range per column; every key is within one of these tuples. None if unknown.
         distinct: Whether certainly no key occurs twice.
     """
 

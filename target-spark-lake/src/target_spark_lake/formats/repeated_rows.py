@@ -70,7 +70,6 @@ class _Comparison:
         self._table = table
         self._columns = columns
         self._key = schema.bookmark_properties[0]
-        self._since: Any = None
         self._known: Counter[tuple[str, ...]] = Counter()
         self._seen: Counter[tuple[str, ...]] = Counter()
 

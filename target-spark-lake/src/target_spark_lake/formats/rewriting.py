@@ -134,8 +134,7 @@ class Rewrite:
         incoming: The run's files that can't be published as they are.
         replaced: All of the table's files that are replaced.
         keys: The key's columns.
-        foreign: Columns that the stream lacks: their values are taken from the rows of the same
-            keys in `replaced`.
+        foreign: Columns that the stream lacks, taken from rows of the same keys in `replaced`.
         types: All columns of the rows.
         columns: The columns of the new files.
         marked_at: The time set on deleted rows.

@@ -48,13 +48,11 @@ class MergeRules:
         hard_delete: Whether deleted rows are removed rather than marked.
         activated: Rows of a lower version, or without one, are deleted.
         whole: Whether the table may hold a key twice, so that all its rows are examined.
-        stale: Whether table rows with keys that the run did not send are removed; all rows are
-            examined.
+        stale: Whether table rows whose keys the run did not send go; all rows are examined.
         compared: Whether the keys still in the source are known; table rows with other keys, which
             the run did not send either, are deleted.
         unchanged: Whether rows of the run may name columns whose values they leave unchanged.
-        late: Numbers of the run's files whose rows were committed late (row ids without the row's
-            bits).
+        late: Numbers of the run's files with late rows (row ids without the row's bits).
     """
 
     keys: tuple[str, ...]
@@ -91,8 +89,7 @@ class Verdicts:
         by_number: Number of such rows for each verdict, by the part of their row ids above the
             row's bits.
         gone: Undeleted table rows that have a verdict only because the source lacks their keys.
-        deleted: Keys that had an undeleted row in the table and no longer have one, for whatever
-            reason.
+        deleted: Keys that had an undeleted row in the table and no longer have one, for any reason.
     """
 
     rows: Any = field(repr=False)

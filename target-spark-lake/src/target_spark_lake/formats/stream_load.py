@@ -51,8 +51,7 @@ class PresentKeys:
     Attributes:
         files: Staged files with only the key columns, in any order; none if the source is empty.
         columns: Those columns, with the types they have in the files.
-        max_deletes_percent: A run fails if it would delete a larger part of the table's undeleted
-            rows.
+        max_deletes_percent: A run that would delete a larger part of the undeleted rows fails.
     """
 
     files: tuple[StagedFile, ...]
@@ -79,14 +78,12 @@ class StreamLoad:
     Attributes:
         schema: The stream's last SCHEMA.
         table: Folder of its table, relative to the bucket.
-        columns: Columns of the table after this run; none if neither a record nor anything else
-            requires them.
+        columns: Columns of the table after this run; none if nothing requires them.
         record: The table's current record; None for a new table.
         staged: The staged files, in the order of the records; those of one batch are in one folder.
         activated: The greatest version activated by the run; None if there was none.
         is_uniform: Whether the staged files certainly have those columns.
-        sends_all: Whether the run sent the stream whole, so that rows it did not send no longer
-            exist.
+        sends_all: Whether the run sent the stream whole: rows that it did not send no longer exist.
         present: The keys still in the source; None if the run does not send them.
     """
 

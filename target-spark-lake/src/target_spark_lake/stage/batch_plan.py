@@ -150,8 +150,7 @@ class StagingLocation:
     Attributes:
         storage: The bucket.
         folder: The batch's folder, relative to the bucket.
-        local: A folder on this machine that is written first, until `bring`; None if the bucket is
-            written directly.
+        local: A local folder written first, until `bring`; None to write the bucket directly.
     """
 
     storage: Storage

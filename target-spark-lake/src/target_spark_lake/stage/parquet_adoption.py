@@ -182,13 +182,7 @@ def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a manifest, with the findings on it.
-
-    Attributes:
-        url: As spelled in the message.
-        location: Where it is.
-        judgement: What was found.
-    """
+    """A file of a manifest, with its `url` as spelled in the message, and the findings on it."""
 
     url: str
     location: BatchLocation

@@ -148,14 +148,9 @@ def _add(struct: ThriftStruct, number: int, more: int) -> None:
 
 @dataclass(frozen=True)
 class TableRewriter:
-    """Rewrites files whose columns differ from the table's.
+    """Rewrites files whose columns differ from the table's into a staging folder of the bucket.
 
-    Attributes:
-        storage: The bucket.
-        columns: The table's columns.
-        folder: Staging folder for the new files, relative to the bucket.
-        scratch: An unused local folder, for files on their way to the bucket.
-        codec: Parquet codec.
+    `scratch` is an unused local folder, for files on their way there.
     """
 
     storage: Storage

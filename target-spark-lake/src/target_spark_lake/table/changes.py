@@ -111,8 +111,7 @@ class StagedFile:
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
         positioned: Whether its rows are out of order and carry their `POSITION`, which no reader
             may see.
-        late: Whether its rows were committed late: each is as new as the newest row of its key that
-            came before it.
+        late: Whether its rows came late: each is as new as the newest row of its key before it.
         place: Prefix of its final name if its rows are as old as those of a file that it replaces
             (`layout.sort_prefix`); empty if they are the run's own.
         codec: Its compression, if it differs from the run's; otherwise empty.
@@ -184,12 +183,10 @@ class TableChange:
         records: Number of the run's records in this change; None for the number of staged rows.
         index: Saves the next merge from reading footers; None if nothing is known.
         log: Change of the table's own log; None if it has none, or nothing changes.
-        rewritten: Files with rows of retired ones, rewritten with the table's new columns;
-            published too.
+        rewritten: Files with rows of retired ones and the table's new columns; published too.
         joined: Files with the unchanged rows of small ones; published too.
         joined_from: Those small files, to be removed.
-        deleted: Number of rows that were removed from the table, or marked as deleted, beside those
-            that were replaced.
+        deleted: Number of the table's rows removed or marked as deleted, besides replaced ones.
     """
 
     stream: str
@@ -243,12 +240,10 @@ class Commit:
 
     Attributes:
         changes: One for each table that the run touched.
-        state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as
-            it is.
+        state: The Singer STATE value to save; None if no STATE came: the saved one stays.
         rejected: Stream to the file of its quarantined records, one per line.
         unreferenced: Files to remove because they are no longer needed.
-        shapes: Stream to what determines its table (`StreamSink.shape`), of the streams of this
-            run.
+        shapes: Stream of this run to what determines its table (`StreamSink.shape`).
     """
 
     changes: tuple[TableChange, ...] = ()

@@ -67,13 +67,7 @@ BUFFERED_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """A row group of an open file.
-
-    Attributes:
-        source: The file.
-        described: The row group in the file's footer.
-        folder: The hive folder that its rows belong to.
-    """
+    """A row group of an open file, as its footer describes it, and its rows' hive folder."""
 
     source: IO[bytes]
     described: ThriftStruct
@@ -177,9 +171,6 @@ class LakeFile:
     """A new Parquet file, written one row group at a time in a `with` block.
 
     It exists even if it gets no rows.
-
-    Attributes:
-        schema: Arrow schema of its rows.
     """
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:

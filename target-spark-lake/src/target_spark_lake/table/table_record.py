@@ -95,15 +95,13 @@ class TableRecord:
         load_method: The method that last wrote it.
         claimed_by: Run that claimed the table; None in a released claim.
         key_properties: Primary key of its rows in the last run; empty if there was none.
-        cursor: Columns that decide which row of a key is newest; if empty, the last one received
-            is.
+        cursor: Columns that decide which row of a key is newest; if empty, the last received.
         format: One of `FORMATS`.
         partition_by: The hive folders of its files, as given in the setting.
         foreign: Columns that other writers added in the table's log, and the stream does not have.
         small_files: Number of its small files (`compaction_plan.is_small`); None if never counted.
         small_files_left: Number of small files left when they were last joined.
-        json_texts: Paths of the columns of text that hold JSON (`TextColumns`); None if version
-            0.1.0 wrote the record.
+        json_texts: Paths of texts that hold JSON (`TextColumns`); None as 0.1.0 wrote the record.
         mixed_texts: Paths of those that hold JSON and plain texts.
     """
 

@@ -81,10 +81,8 @@ class JsonTexts:
         root: The stream's schema.
         before: What is known of the table's columns.
         found: What is known of them after the stream's records.
-        mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0
-            has them.
-        refused: Paths of columns that have only held texts so far, and would get other values
-            beside them.
+        mixing: Paths in which a text and another value may look alike, as 0.1.0 has them.
+        refused: Paths that have only held texts so far, and would get other values beside them.
     """
 
     root: JSON
