@@ -168,10 +168,7 @@ class Layout:
         *,
         in_parts: bool = False,
     ) -> str:
-        """Name of a published file, never reused.
-
-        Given an older file's `sort_prefix`, it sorts where that file did.
-        """
+        """Name of a published file, never reused; sorts where the file of a `sort_prefix` did."""
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         prefix = f"{sort_prefix}." if sort_prefix else ""
         parts = IN_PARTS if in_parts else ""

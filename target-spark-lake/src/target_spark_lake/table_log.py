@@ -39,10 +39,7 @@ class LogSnapshot(Protocol):
         """The version's files, by path relative to the bucket."""
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The table's record with the columns of the log.
-
-        Raises a SchemaError if the lake can't represent one.
-        """
+        """The record with the log's columns; raises SchemaError if the lake can't represent one."""
 
     def reason_against_joining(self, record: TableRecord) -> str:
         """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
@@ -87,10 +84,7 @@ class TableLog(Protocol):
     def change(
         self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None
     ) -> TableChange:
-        """The change, with its commit to the log.
-
-        `adopted` files become the table's where they are.
-        """
+        """The change with its commit to the log; `adopted` files become the table's in place."""
 
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
         """Like `change` if rows only move, to files in `staged`, or in `joined` beside a change."""

@@ -88,10 +88,7 @@ class Plan:
 def plan_commit(
     layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]
 ) -> Plan:
-    """Give each staged file its final name and collect the rest.
-
-    `records` are the new ones, by table folder.
-    """
+    """Give each staged file its final name and collect the rest; `records` are by table folder."""
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
@@ -182,10 +179,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
-    """The members common to all journals.
-
-    `last_committed` is the last committed run when the lock was taken.
-    """
+    """The members common to all journals; `last_committed` is as when the lock was taken."""
     return {
         "run_id": run.run_id,
         "pipeline": layout.pipeline,

@@ -279,10 +279,7 @@ def _last_run_id(storage: Storage, layout: Layout, entries: tuple[LockEntry, ...
 
 
 def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEntry, ...]:
-    """Create a generation, or withdraw if another run was first.
-
-    Returns the earlier ones (`RunLock.earlier`).
-    """
+    """Create a generation, or withdraw if another run was first; returns `RunLock.earlier`."""
     path, data = entry_path(layout, entry.generation), encode(entry.to_body())
     won = storage.create(path, data)
     entries = lock_entries(storage, layout)

@@ -351,9 +351,7 @@ def open_run(
 
 
 def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
-    """Save the result of `edited` applied to the saved state, and end the run.
-
-    False, without a trace, if unchanged.
+    """Save `edited` of the saved state, and end the run; False, without a trace, if unchanged.
 
     Raises:
         SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run

@@ -342,10 +342,9 @@ def _undoing(
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:
-    """Whether the rows that the next run sends again would be duplicated in a table.
+    """Whether a table would hold the rows twice that the next run sends again.
 
-    A table with one row per key, or one that is replaced, takes the same rows again without
-    duplicates.
+    A table with one row per key, or one that is replaced, would not.
     """
     return record is not None and (record.method.keeps_versions or record.is_history_at(table))
 

@@ -103,9 +103,7 @@ def check_start(
     pipeline: str,
     last: str | None,
 ) -> None:
-    """Refuse a run that started from another state than the committed one.
-
-    `start` is None for other taps.
+    """Refuse a run that started from another state; `start` is None for other taps.
 
     Raises:
         ProtocolError: the start is unknown.
@@ -157,10 +155,7 @@ def pipeline_of(state_id: str) -> str:
 
 
 def state_id_of(pipeline: str) -> str:
-    """The state id that `meltano run` uses for a pipeline of this name.
-
-    Other names are their own state ids.
-    """
+    """The state id of `meltano run` for a pipeline of this name; other names are their own."""
     parts = STATE_ID_AS_PIPELINE.fullmatch(pipeline)
     return ":".join(part for part in parts.groups() if part) if parts else pipeline
 

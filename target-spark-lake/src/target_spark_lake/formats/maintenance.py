@@ -270,9 +270,7 @@ class Vacuumed:
 
 
 def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
-    """Remove what is older than `age`; if there is nothing the run leaves no trace.
-
-    The run is ended in any case.
+    """Remove what is older than `age`, without a trace if there is nothing; ends the run.
 
     Raises:
         LockedError: a dead run can be resumed, or another run took over the pipeline.
@@ -300,8 +298,7 @@ def to_vacuum(
 ) -> Vacuumed:
     """What can be removed for a pipeline now; only reads.
 
-    Raises:
-        StorageError: the storage failed, or a table's log can't be handled.
+    Raises a StorageError if the storage failed, or a table's log can't be handled.
     """
     logs, before = TableLogs(storage, layout), now - age
     tables = [

@@ -137,10 +137,7 @@ class TableWriter:
         columns: Struct,
         before: TableRecord | None,
     ) -> TableChange:
-        """The change made of staged files and the files they replace.
-
-        `before` is the current record.
-        """
+        """The change made of staged files and those they replace; `before` is the record now."""
         schema = load.schema
         known = (
             TableRecord("", "", small_files=0) if before is None or before.is_claim() else before

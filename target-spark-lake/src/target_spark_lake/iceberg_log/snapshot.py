@@ -96,9 +96,7 @@ class IcebergSnapshot:
     def files(self) -> dict[str, DataFile]:
         """Its files, by path relative to the bucket.
 
-        Raises:
-            StorageError: a manifest can't be read, there are delete files, or a file is outside the
-                table's folder.
+        Raises a StorageError if a manifest can't be read, or for delete files and foreign folders.
         """
         return {self._path(each.file_path): each for each in self._data_files()}
 

@@ -106,10 +106,7 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
 
 
 def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io.BytesIO:
-    """A Parquet file of NULLs with these row groups.
-
-    Its embedded Arrow schema describes the columns `described`.
-    """
+    """A Parquet file of NULLs with these row groups, whose Arrow schema describes `described`."""
     data = io.BytesIO()
     schema = arrow_schema(columns)
     with pyarrow.parquet.ParquetWriter(
@@ -213,10 +210,7 @@ class TableRewriter:
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
-        """Decode a file and write it with the new columns, some rows at a time.
-
-        Returns the new size.
-        """
+        """Write a decoded file with the new columns, some rows at a time; returns its size."""
         location = StagingLocation.of(self.storage, self.folder, self.scratch)
         with LakeFile(location.path(name), columns, self.codec) as writer:
             groups = range(source.metadata.num_row_groups)

@@ -166,10 +166,7 @@ def levels_of(kind: LakeType) -> int:
 
 
 def type_problems(columns: Any) -> list[str]:
-    """Problems of the types declared in a config.
-
-    A value of the wrong shape is reported elsewhere.
-    """
+    """Problems of the types declared in a config; wrong shapes are reported elsewhere."""
     problems = []
     for name, text in columns.items() if isinstance(columns, Mapping) else ():
         try:
@@ -258,10 +255,7 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
 
 
 def _as_text(plain: JSON, kinds: set[str]) -> JSON:
-    """Text stays text, whatever its format; objects and arrays become JSON.
-
-    Other values are accepted beside text.
-    """
+    """Text stays text, objects and arrays become JSON, other values are accepted beside text."""
     gone = {SQL_DATATYPE, "properties", "items"}
     if kinds == {"string"}:
         gone |= {"format", "contentEncoding"}

@@ -257,10 +257,7 @@ def read_index(storage: Storage, path: str) -> TableIndex:
 def current_index(
     storage: Storage, known: TableIndex, files: Sequence[FileInfo], columns: Iterable[str]
 ) -> TableIndex:
-    """The index of exactly these files with these columns.
-
-    Unknown statistics are read from the footers.
-    """
+    """The index of exactly these files; what it lacks of these columns is read from footers."""
     wanted = tuple(columns)
 
     def is_known(file: FileInfo) -> bool:

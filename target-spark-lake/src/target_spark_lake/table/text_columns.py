@@ -171,10 +171,7 @@ def _asked(location: Any, *, is_key: bool) -> Any:
 
 
 def as_json(value: Any, location: Any) -> Any:
-    """A value in which those at locations of JSON text are replaced by their text.
-
-    `location` is from `locations`.
-    """
+    """A value in which values at `JsonTexts.locations` are replaced by their JSON text."""
     if value is None or location is None:
         return value
     if location == VALUE:
