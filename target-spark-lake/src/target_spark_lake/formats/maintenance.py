@@ -22,13 +22,7 @@ from typing import TYPE_CHECKING
 from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.signals import too_late_to_stop
 from singer_spark.errors import ConfigurationError, LockedError, SchemaError
-from singer_spark.state.run_log import (
-    PUBLISHED,
-    last_committed,
-    read_entry,
-    run_ids,
-    time_of,
-)
+from singer_spark.state.run_log import PUBLISHED, last_committed, read_entry, run_ids, time_of
 from singer_spark.store.storage import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.error_codes import LakeCode

@@ -23,15 +23,7 @@ from singer_spark.core.lake_type import Struct
 from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.formats.conflicts import key_codes
 from target_spark_lake.formats.row_ids import read_rows, row_groups
-from target_spark_lake.formats.rules import (
-    DELETE,
-    FILL,
-    LAST_VALUES,
-    MARK,
-    ROW_ID,
-    VALUES,
-    VERDICT,
-)
+from target_spark_lake.formats.rules import DELETE, FILL, LAST_VALUES, MARK, ROW_ID, VALUES, VERDICT
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_plan import StagingLocation
 from target_spark_lake.table.lake_parquet import StoredGroup

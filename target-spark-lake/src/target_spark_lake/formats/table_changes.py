@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
 from singer_spark.core.messages import METADATA_COLUMNS
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import StorageError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.stream_load import refuse_shrink
 from target_spark_lake.layout import file_age, folder_name
-from target_spark_lake.stage.stager import spark_failure
+from target_spark_lake.stage.stager import spark_failures
 from target_spark_lake.stage.table_rewriter import TableRewriter
 from target_spark_lake.table.changes import TableChange, merging_columns
 from target_spark_lake.table.evolution import EvolutionRules, evolve
@@ -85,15 +85,10 @@ def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
     # Only here: a run that merges nothing loads no more than it needs.
     from target_spark_lake.formats.parquet_merge import merge_changes
 
-    try:
+    stream = load.schema.stream
+    what = f"stream {stream}: its records could not be merged into {load.table}"
+    with spark_failures(what, f"what the merge of stream {stream} writes"):
         return merge_changes(writer, load)
-    except SingerSparkError:
-        raise
-    except Exception as error:
-        what = f"stream {load.schema.stream}: its records could not be merged into {load.table}"
-        raise spark_failure(
-            error, what, f"what the merge of stream {load.schema.stream} writes"
-        ) from error
 
 
 def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:

@@ -21,14 +21,7 @@ import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import columns_of_arrow
 from singer_spark.core.lake_type import Array, LakeType, Struct, columns_from_text
-from singer_spark.errors import (
-    ResourceError,
-    SchemaError,
-    SingerSparkError,
-    StorageError,
-    one_line,
-    shortage,
-)
+from singer_spark.errors import ResourceError, SchemaError, StorageError, one_line, shortage
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.formats.compaction_plan import (
@@ -99,8 +92,6 @@ class FileJoiner:
 
         try:
             files = tuple(self._written(gathered(batches(), self.group_bytes), columns, join, name))
-        except SingerSparkError:
-            raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             failure = StorageError(

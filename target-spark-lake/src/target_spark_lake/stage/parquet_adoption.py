@@ -20,12 +20,12 @@ import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import arrow_type, columns_of_arrow
 from singer_spark.core.messages import DELETED_AT, METADATA_COLUMNS
-from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
+from singer_spark.errors import ProtocolError, StorageError
 from singer_spark.store.parquet_footer import download, open_parquet
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.stage.arrow_staging import stage_rows
 from target_spark_lake.stage.batch_plan import StagingLocation, moment_of
-from target_spark_lake.stage.stager import spark_failure
+from target_spark_lake.stage.stager import spark_failures
 from target_spark_lake.table.arrow_columns import fitted, repeated
 from target_spark_lake.table.changes import StagedBatch, StagedFile, is_stamped
 from target_spark_lake.table.table_index import leaf_indexes, open_batch_file, statistics_of
@@ -224,21 +224,17 @@ class AdoptionJob:
         files = [(n, file) for n, file in enumerate(self.files) if file.judgement.rows]
         adopted = [each for each in files if each[1].judgement.way is Way.ADOPT]
         rest = [each for each in files if each[1].judgement.way is Way.FIT]
+        stream, folder = self.stream, self.folder
+        what = f"stream {stream}: files of a BATCH message could not be staged in {folder}"
         try:
-            with ThreadPoolExecutor(MOVES_AT_ONCE, thread_name_prefix="staging") as pool:
-                moved = {n: pool.submit(self._adopt, storage, n, file) for n, file in adopted}
-                staged = {n: self._fit(storage, n, file) for n, file in rest}
-            staged |= {number: (future.result(),) for number, future in moved.items()}
-            return StagedBatch(tuple(file for number in sorted(staged) for file in staged[number]))
-        except SingerSparkError:
-            raise
-        except Exception as error:
-            stream, folder = self.stream, self.folder
-            what = f"stream {stream}: files of a BATCH message could not be staged in {folder}"
-            location = f"the staged files of stream {stream} in {folder}"
-            raise spark_failure(error, what, location) from error
+            with spark_failures(what, f"the staged files of stream {stream} in {folder}"):
+                with ThreadPoolExecutor(MOVES_AT_ONCE, thread_name_prefix="staging") as pool:
+                    moved = {n: pool.submit(self._adopt, storage, n, file) for n, file in adopted}
+                    staged = {n: self._fit(storage, n, file) for n, file in rest}
+                staged |= {number: (future.result(),) for number, future in moved.items()}
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
+        return StagedBatch(tuple(file for number in sorted(staged) for file in staged[number]))
 
     def _adopt(self, storage: Storage, number: int, file: FoundFile) -> StagedFile:
         """Take a file as it is: moved if it was written for this lake, otherwise copied."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -89,21 +90,18 @@ class BatchJob:
             StorageError: the files can't be written, or do not contain all the rows.
         """
         rejected = self._rejected()
+        what = f"stream {self.stream}: a batch could not be staged in {self.folder}"
+        location = f"the staged files of stream {self.stream} in {self.folder}"
         try:
-            # Without a check, Spark would return all lines unconverted.
-            if self.by_spark and len(self.ways) == 1 and self.plan.check is not None:
-                files = self._by_spark(session(), storage, rejected)
-            else:
-                files = self._here(storage, rejected)
-            self._check(files, rejected)
-            kept = tuple(replace(file, late=self.late) for file in files if file.rows)
-            return StagedBatch(kept, rejected.stage(storage, self.folder) if rejected else None)
-        except SingerSparkError:
-            raise
-        except Exception as error:
-            what = f"stream {self.stream}: a batch could not be staged in {self.folder}"
-            location = f"the staged files of stream {self.stream} in {self.folder}"
-            raise spark_failure(error, what, location) from error
+            with spark_failures(what, location):
+                # Without a check, Spark would return all lines unconverted.
+                if self.by_spark and len(self.ways) == 1 and self.plan.check is not None:
+                    files = self._by_spark(session(), storage, rejected)
+                else:
+                    files = self._here(storage, rejected)
+                self._check(files, rejected)
+                kept = tuple(replace(file, late=self.late) for file in files if file.rows)
+                return StagedBatch(kept, rejected.stage(storage, self.folder) if rejected else None)
         finally:
             self.batch.remove()
             if rejected is not None:
@@ -250,8 +248,18 @@ def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
     return None if rejected is None else lambda _, line, error: rejected.add(line, error)
 
 
-def spark_failure(error: Exception, what: str, location: str) -> SingerSparkError:
-    """The error for a failure of Spark or Arrow: what could not be done, what was being written."""
+@contextmanager
+def spark_failures(what: str, location: str) -> Iterator[None]:
+    """Turn failures of Spark or Arrow into errors: what failed, and what was being written."""
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        raise _spark_failure(error, what, location) from error
+
+
+def _spark_failure(error: Exception, what: str, location: str) -> SingerSparkError:
     known = jvm_failure() or shortage(error, location)
     if known is not None:
         return known

@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from singer_spark.core.arrow_schema import arrow_schema, arrow_type, columns_of_arrow
 from singer_spark.core.lake_type import Field, Scalar, Struct
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import StorageError
 from singer_spark.store.parquet_footer import (
     BLOOM_FILTER,
     BYTES,
@@ -199,8 +199,6 @@ class TableRewriter:
                 else:
                     size = file.seek(0, os.SEEK_END) + len(tail)
                     self.storage.extend(path, tail, f"{self.folder}/{name}")
-        except SingerSparkError:
-            raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             raise StorageError(

@@ -35,10 +35,7 @@ _MOMENTS = tuple(name for name, each in SCALARS.items() if each.python is dateti
 # Only for tables with hidden partitions: the hash of a value, or its beginning.
 BUCKET, TRUNCATE = "bucket", "truncate"
 HIDDEN = (BUCKET, TRUNCATE)
-_HIDDEN_TYPES = {
-    BUCKET: ("string", *INTEGERS, *_TIMES),
-    TRUNCATE: ("string", *INTEGERS),
-}
+_HIDDEN_TYPES = {BUCKET: ("string", *INTEGERS, *_TIMES), TRUNCATE: ("string", *INTEGERS)}
 _HIDDEN_OF = re.compile(rf"\s*({'|'.join(HIDDEN)})\s*\(\s*(.+?)\s*,\s*(\d+)\s*\)\s*", re.DOTALL)
 _UNIT_OF = re.compile(rf"\s*({'|'.join(UNITS)})\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)
 

@@ -20,14 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import (
-    DamagedError,
-    ProtocolError,
-    RecordError,
-    SingerSparkError,
-    StorageError,
-    cut,
-)
+from singer_spark.errors import DamagedError, ProtocolError, RecordError, StorageError, cut
 from singer_spark.state.run_log import decode, encode
 from singer_spark.store.parquet_footer import open_parquet
 from target_spark_lake.error_codes import LakeCode
@@ -68,8 +61,6 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
                 # Arrow also raises OSError for an invalid footer.
                 raise ValueError(str(error)) from error
             yield file
-    except SingerSparkError:
-        raise
     except (pa.ArrowException, ValueError) as error:
         cause = cut(str(error), 200)
         raise ProtocolError(
