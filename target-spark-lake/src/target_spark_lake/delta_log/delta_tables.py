@@ -159,8 +159,8 @@ class DeltaTables:
             raise ConfigurationError(
                 LakeCode.TABLE_NAME,
                 f"stream {stream}: readers of Delta can't open a folder with a percent sign, as "
-                f"{table} has; rename "
-                "the stream (stream_maps, __alias__), or load it as format parquet",
+                f"{table} has; rename the stream (stream_maps, __alias__), or load it as format "
+                "parquet",
             )
 
     def other_columns(self, record: TableRecord, path: str) -> Sequence[str]:

@@ -112,16 +112,14 @@ def _ascend(files: Sequence[pyarrow.parquet.ParquetFile], keys: tuple[str, ...])
 
 
 def _is_ascending(rows: pa.Table, keys: tuple[str, ...]) -> bool:
-    greater, same = None, None
+    greater, same = pa.scalar(False), pa.scalar(True)
     for name in keys:
         values = rows[name].combine_chunks()
         if pa.types.is_floating(values.type) or values.null_count:
             return False
         before, after = values.slice(0, max(len(values) - 1, 0)), values.slice(1)
-        more = pc.greater(after, before)
-        greater = more if same is None else pc.or_(greater, pc.and_(same, more))
-        equal = pc.equal(after, before)
-        same = equal if same is None else pc.and_(same, equal)
+        greater = pc.or_(greater, pc.and_(same, pc.greater(after, before)))
+        same = pc.and_(same, pc.equal(after, before))
     return bool(pc.all(greater, min_count=0).as_py())
 
 

@@ -13,7 +13,7 @@ from singer_spark.core.messages import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.session import import_pyspark
 from singer_spark.engine.spark_settings import AUTO, LOCAL, SPARK, check_pandas
 from target_spark_lake.formats.file_pruning import prune_files
-from target_spark_lake.formats.merge_engine import Conflict
+from target_spark_lake.formats.merge_engine import ArrowMerge, Conflict
 from target_spark_lake.formats.rewriting import Rewrite
 from target_spark_lake.formats.row_ids import (
     NumberedFile,
@@ -78,8 +78,6 @@ class _Merge:
             why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
         if not by_spark:
-            from target_spark_lake.formats.merge_engine import ArrowMerge
-
             scratch = self._writer.scratch / f"{folder_name(self._load.table)}.merged"
             return ArrowMerge(storage, scratch)
         check_pandas("target-spark-lake", f"stream {stream}: merging")

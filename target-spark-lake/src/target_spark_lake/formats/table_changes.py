@@ -24,6 +24,7 @@ from target_spark_lake.stage.table_rewriter import TableRewriter
 from target_spark_lake.table.changes import TableChange, merging_columns
 from target_spark_lake.table.evolution import EvolutionRules, evolve
 from target_spark_lake.table.row_order import in_parts, own_parts, read_parts
+from target_spark_lake.table.table_index import file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,9 +75,6 @@ def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]
 
 def _stored_rows(writer: TableWriter, table: str) -> int:
     """Number of rows in a table's files, by their footers."""
-    # Only here: a run that limits nothing reads no footer.
-    from target_spark_lake.table.table_index import file_statistics
-
     sizes = {file.path: file.size for file in writer.run.data_files(table)}
     return sum(each.rows for each in file_statistics(writer.run.storage, sizes, ()).values())
 

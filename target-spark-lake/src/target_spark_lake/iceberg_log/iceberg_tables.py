@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.core.lake_type import columns_from_text
 from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.store.parquet_footer import open_parquet
+from singer_spark.store.storage import each
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.iceberg_log.lake_catalog import opened
-from target_spark_lake.iceberg_log.schema import is_promotable
+from target_spark_lake.iceberg_log.schema import (
+    check_names,
+    field_ids_of,
+    is_promotable,
+    is_same,
+    new_schema,
+    required_columns,
+    schema_after,
+    spec_of,
+)
 from target_spark_lake.iceberg_log.table_commit import IcebergChange, IcebergCommit
 from target_spark_lake.table.partitioning import folders_of
 from target_spark_lake.table.table_index import TableIndex, refuse_null
@@ -121,14 +131,6 @@ class IcebergTables:
     def _planned(
         self, before: IcebergSnapshot | None, change: TableChange
     ) -> tuple[Schema, IcebergCommit]:
-        from target_spark_lake.iceberg_log.schema import (
-            check_names,
-            is_same,
-            new_schema,
-            schema_after,
-            spec_of,
-        )
-
         record = change.record
         assert record is not None
         registered = self._catalog.registered(change.table, is_new=before is None)
@@ -159,9 +161,7 @@ class IcebergTables:
 
     def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
         """The change, with field ids added to its new files."""
-        from singer_spark.store.storage import each
         from target_spark_lake.iceberg_log.data_files import with_field_ids
-        from target_spark_lake.iceberg_log.schema import field_ids_of
 
         storage, field_ids = self._storage, field_ids_of(schema)
 
@@ -202,8 +202,6 @@ class IcebergTables:
 
     def _check_values(self, change: TableChange, schema: Schema) -> None:
         """Refuse NULLs that the table's owner does not allow."""
-        from target_spark_lake.iceberg_log.schema import required_columns
-
         required = required_columns(schema)
         if any(required.values()):
             inside = ", ".join(name for name, is_inside in required.items() if is_inside)

@@ -112,9 +112,9 @@ class IcebergSnapshot:
                 raise StorageError(
                     LakeCode.TABLE_CHANGED,
                     f"in Iceberg table {self.table} someone else deleted rows beside the files "
-                    "that hold them "
-                    "(merge-on-read), which this program does not read: rewrite its files (CALL "
-                    "….system.rewrite_data_files with 'delete-file-threshold' 1), then run again",
+                    "that hold them (merge-on-read), which this program does not read: rewrite its "
+                    "files (CALL ….system.rewrite_data_files with 'delete-file-threshold' 1), then "
+                    "run again",
                 )
             for manifest in manifests:
                 for entry in manifest.fetch_manifest_entry(self.io):

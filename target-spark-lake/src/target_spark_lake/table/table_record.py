@@ -220,8 +220,8 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
     raise ConfigurationError(
         LakeCode.TABLE_TAKEN,
         f"stream {stream}: table {table} belongs to pipeline {record.pipeline}, stream "
-        f"{record.stream}, not to "
-        f"pipeline {pipeline}; give this stream another `path`, or run it under that pipeline",
+        f"{record.stream}, not to pipeline {pipeline}; give this stream another `path`, or run it "
+        "under that pipeline",
     )
 
 
@@ -335,6 +335,6 @@ def _refuse_location(
         raise ConfigurationError(
             LakeCode.TABLE_TAKEN,
             f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline "
-            f"{found.pipeline}, "
-            f"stream {found.stream}, whose record is {path}; give this stream another `path`",
+            f"{found.pipeline}, stream {found.stream}, whose record is {path}; give this stream "
+            "another `path`",
         )
