@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -75,9 +76,8 @@ class _Comparison:
         wanted: set[Any] = set()
         for file in staged:
             for rows in self._rows(file):
-                wanted.update(
-                    pc.unique(rows.column(self._key)).to_pylist() if self._has_key(rows) else ()
-                )
+                if self._has_key(rows):
+                    wanted.update(pc.unique(rows.column(self._key)).to_pylist())
         if not wanted:
             return tuple(staged)
         for path in self._writer.run.table_files(self._table):
@@ -134,12 +134,10 @@ class _Comparison:
             yield group.filter(self._reaches(group))
 
     def _reaches(self, rows: pa.RecordBatch) -> pa.Array:
-        if not self._has_key(rows) or self._bound(rows.schema.field(self._key).type) is None:
+        bound = self._bound(rows.schema.field(self._key).type) if self._has_key(rows) else None
+        if bound is None:
             return pa.array([True] * rows.num_rows, pa.bool_())
-        reaches = pc.greater_equal(
-            rows.column(self._key), self._bound(rows.schema.field(self._key).type)
-        )
-        return pc.fill_null(reaches, False)
+        return pc.fill_null(pc.greater_equal(rows.column(self._key), bound), False)
 
     def _has_key(self, rows: pa.RecordBatch) -> bool:
         return self._key in rows.schema.names
@@ -150,14 +148,9 @@ class _Comparison:
         try:
             with open_parquet(self._writer.run.storage, file.path) as opened:
                 source = pyarrow.parquet.ParquetFile(opened)
-                location = column_indexes(source.metadata).get(self._key)
-                kind = source.schema_arrow.field(self._key).type if location is not None else None
+                location = None if every else column_indexes(source.metadata).get(self._key)
                 for group in range(source.metadata.num_row_groups):
-                    if (
-                        not every
-                        and location is not None
-                        and self._is_below(source.metadata, group, location, kind)
-                    ):
+                    if location is not None and self._is_below(source, group, location):
                         continue
                     rows = source.read_row_group(group).combine_chunks()
                     for batch in rows.to_batches():
@@ -169,13 +162,13 @@ class _Comparison:
                 f"that were sent again: {' '.join(str(error).split())}",
             ) from error
 
-    def _is_below(self, metadata: Any, group: int, location: int, kind: pa.DataType | None) -> bool:
-        high = group_range(metadata, group, location).high
-        bound = None if kind is None else self._bound(kind)
+    def _is_below(self, source: pyarrow.parquet.ParquetFile, group: int, location: int) -> bool:
+        kind = source.schema_arrow.field(self._key).type
+        high, bound = group_range(source.metadata, group, location).high, self._bound(kind)
         if high is None or bound is None:
             return False
-        if isinstance(high, datetime) and kind is not None and pa.types.is_timestamp(kind):
-            high = high.replace(tzinfo=UTC) if kind.tz is not None else high.replace(tzinfo=None)
+        if isinstance(high, datetime) and pa.types.is_timestamp(kind):
+            high = high.replace(tzinfo=UTC if kind.tz is not None else None)
         try:
             return bool(pa.scalar(high, kind).as_py() < bound.as_py())
         except (TypeError, pa.ArrowException):
@@ -183,21 +176,17 @@ class _Comparison:
 
     def _bound(self, kind: pa.DataType) -> pa.Scalar | None:
         """The lowest key compared, as the key column's type; None if that can't hold it."""
-        since = self._schema.sent_since
-        try:
+        since = str(self._schema.sent_since)
+        with suppress(ValueError, ArithmeticError, pa.ArrowException):
             if pa.types.is_integer(kind):
-                return pa.scalar(int(str(since)), kind)
+                return pa.scalar(int(since), kind)
             if pa.types.is_decimal(kind):
-                return pa.scalar(Decimal(str(since)), kind)
+                return pa.scalar(Decimal(since), kind)
             if pa.types.is_date(kind):
-                return pa.scalar(date.fromisoformat(str(since)[:10]), kind)
+                return pa.scalar(date.fromisoformat(since[:10]), kind)
             if pa.types.is_timestamp(kind):
-                moment = datetime.fromisoformat(str(since).removesuffix("Z")[:26])
-                return pa.scalar(
-                    moment.replace(tzinfo=UTC) if kind.tz is not None else moment, kind
-                )
-        except (ValueError, ArithmeticError, pa.ArrowException):
-            return None
+                moment = datetime.fromisoformat(since.removesuffix("Z")[:26])
+                return pa.scalar(moment.replace(tzinfo=UTC) if kind.tz else moment, kind)
         return None
 
     def _contents(self, rows: pa.RecordBatch, partition: str) -> Iterator[tuple[str, ...]]:
