@@ -66,7 +66,7 @@ def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequen
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits: its last STATE and streams sent; None to keep the saved one."""
+    """The state that a run commits, by its last STATE and streams; None to keep the saved one."""
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)

@@ -75,7 +75,7 @@ class _Plan:
 def compact(
     run: PipelineRun, settings: TargetSettings, stream: str | None = None
 ) -> tuple[CompactedTable, ...]:
-    """Join small files of one stream's tables, or of all, and commit; none: without a trace.
+    """Join small files of one stream's tables, or of all, and commit; no trace if there are none.
 
     Returns the tables that changed; the run is ended in any case.
 

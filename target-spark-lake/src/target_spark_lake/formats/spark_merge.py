@@ -253,7 +253,7 @@ def _rewritten(
     scratch: Path,
     attempt: str,
 ) -> list[StagedFile]:
-    """Rewrite the files of the tasks in the batches; usually one task, if Spark can ensure that."""
+    """Rewrite the files of the tasks that the batches name; of one task, if Spark ensures that."""
     found = list(batches)
     if not found:
         return []

@@ -50,9 +50,8 @@ def parquet_changes(
     if not load.columns.fields:
         return (TableChange(load.schema.stream, load.table),)
     load = _uniform_load(writer, load)
-    return tuple(
-        _uniform_change(writer, change, load, keeps_files) for change in _by_method(writer, load)
-    )
+    changes = _by_method(writer, load)
+    return tuple(_uniform_change(writer, each, load, keeps_files) for each in changes)
 
 
 def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
@@ -106,18 +105,15 @@ def _uniform_change(
     before = load.record if table == load.table else run.current_record(stream, table)
     if record is None or before is None or before.columns == record.columns:
         return change
-    if keeps_files is not None and keeps_files(
-        columns_from_text(before.columns), columns_from_text(record.columns)
-    ):
+    old, new = columns_from_text(before.columns), columns_from_text(record.columns)
+    if keeps_files is not None and keeps_files(old, new):
         return change
     stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
     if stay:
         logger.info(
             "stream %s: %d file(s) of %s are rewritten to its new columns", stream, len(stay), table
         )
-    replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(
-        table, stay
-    )
+    replaced = _rewriter(writer, stream, table, "table", new).table(table, stay)
     rewritten = tuple(_in_order(run, table, stay, replaced))
     return replace(change, rewritten=rewritten, retire=(*change.retire, *replaced))
 

@@ -242,7 +242,7 @@ class AutoCompaction:
     scratch: Path
 
     def of(self, change: TableChange) -> TableChange:
-        """The change, with the record's number of small files, joined if there are many."""
+        """The change, with many small files joined, and their number in its record."""
         record = change.record
         if record is None:
             return change
