@@ -1,6 +1,8 @@
-"""A tap's source for `verify` and `check`: the interface between the two programs.
+"""A tap's source as `verify` compares it with a lake and `check` looks at it: the interface between
+the two programs.
 
-The target imports the tap's module by name, so neither package needs the other.
+The target imports the tap's module by name, so neither package needs the other. What a look at the
+surroundings of a pipeline found has the same form for source and lake.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ class ComparedSource(Protocol):
         """
 
     def opened(self, stream: str, state: Mapping[str, Any]) -> AbstractContextManager[SourceRows]:
-        """The rows of a stream, in one snapshot where the database shares one.
+        """The rows of a stream, in one snapshot where the database shares one, for as long as the
+        context lasts.
 
         Raises:
             SourceError: the database refused.

@@ -1,4 +1,5 @@
-"""The errors, their report in one line, and how exhausted memory and disks are recognised.
+"""The tree of errors, their reporting to the user in one line, and the recognition of exhausted
+memory or disk in errors of Python, Arrow and Spark.
 
 ::
 
@@ -257,7 +258,9 @@ def report(error: Exception, program: str) -> int:
 
 
 def limit_reached(text: str) -> ResourceError | None:
-    """The ResourceError for a message about a limit of the machine; None for other texts."""
+    """The ResourceError for a program's message about a limit of the machine; None for any other
+    text.
+    """
     ours = "\n".join(line for line in text.splitlines() if not _OF_A_SERVER.search(line))
     return next(
         (

@@ -139,7 +139,11 @@ def _print_about(options: dict[str, Any]) -> None:
 
 
 def _run_and_leave_failure(options: dict[str, Any]) -> None:
-    """Run the command; a failure is left for the target, which only sees that its input ends."""
+    """Run the command.
+
+    If it fails, it leaves the reason for the target, whose report would otherwise only know that
+    the input ended.
+    """
     try:
         _run(options)
     except (BrokenPipeError, SkippedStreamsError):

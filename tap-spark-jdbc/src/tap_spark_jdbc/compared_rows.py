@@ -118,7 +118,9 @@ def compared_extraction(
 
 
 def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
-    """The plan with newer rows: one that no longer meets the user's condition is not gone."""
+    """The plan extended to newer rows: a row that no longer meets the user's condition has changed,
+    and is not gone.
+    """
     plan, key = sql.plan, sql.plan.replication_key
     if plan.where is None or key is None or sql.bookmark is None:
         return plan

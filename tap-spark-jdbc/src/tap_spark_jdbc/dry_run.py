@@ -20,7 +20,10 @@ SHOWN_SLICES = 20
 
 
 def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
-    """Describe the run's plan, with the whole SQL if `verbose`; only bounds are queried."""
+    """Describe the run's plan, with the whole SQL if `verbose`.
+
+    Queries the database for bounds, reads no rows.
+    """
     streams = tap.jdbc_streams()
     tap.begin()
     lines, errors = [_start(tap)], tap.stream_errors

@@ -218,10 +218,12 @@ class TapSparkJdbc(HookedTap):
             )
 
     def begin_session(self) -> None:
-        """Start Spark in the background, while tables are discovered, if rows are sure to be read.
+        """Start Spark in the background if rows are sure to be read.
 
-        After a successful run there may be nothing new, which a database that is asked about many
-        streams together says without Spark. A columnar driver may not need Spark at all.
+        Meanwhile discovery continues without it.
+
+        After a run that succeeded there may be nothing new, and a database that is asked about many
+        streams together can report that without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
             if self.database.may_be_columnar and self._opening.start != "saved":
@@ -231,7 +233,9 @@ class TapSparkJdbc(HookedTap):
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Start where a dead run stopped, if it can be continued, or else at the given state."""
+        """Decide where the run starts: where a dead run stopped, if it can be continued, otherwise
+        at the given state.
+        """
         from tap_spark_jdbc.extract.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self.jdbc_streams()]
@@ -251,7 +255,10 @@ class TapSparkJdbc(HookedTap):
                 state.bookmark(plan)
 
     def run(self) -> None:
-        """Send everything, and raise at the end if streams were skipped."""
+        """Send everything: first STATE, all streams, last STATE.
+
+        Raises at the end if streams were skipped.
+        """
         self._refuse_mapping()
         self.begin()
         every = self.jdbc_streams()
@@ -284,7 +291,9 @@ class TapSparkJdbc(HookedTap):
         self.finish_streams()
 
     def _sent_again(self) -> dict[str, Any] | None:
-        """What becomes of append-only tables that are sent whole this time; None: none is."""
+        """What becomes of append-only tables whose streams are otherwise read by increments; None:
+        none is sent whole.
+        """
         if self._opening.start != "full" and not self._opening.full:
             return None
         streams = {
@@ -388,7 +397,9 @@ class TapSparkJdbc(HookedTap):
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
-        """Refuse maps for streams whose records do not pass through Python one by one."""
+        """Refuse maps for streams that Spark writes or compares, because these can't be changed
+        record by record.
+        """
         for stream in self.jdbc_streams():
             if stream.hands_on_lines:
                 continue

@@ -38,8 +38,10 @@ class IcebergCatalog:
     """The settings `catalog` and `namespace`.
 
     Attributes:
-        properties: PyIceberg's (`type`, `uri`, …) and `name`; empty for a file in the bucket.
-        namespace: Namespace of all tables, levels separated by dots; None: by their folders.
+        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the
+            bucket.
+        namespace: Namespace of all tables, levels separated by dots; None to derive it from each
+            table's folder.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -168,7 +170,10 @@ class Layout:
         *,
         in_parts: bool = False,
     ) -> str:
-        """Name of a published file, never reused; sorts where the file of a `sort_prefix` did."""
+        """Name of a published file, never reused.
+
+        Given an older file's `sort_prefix`, it sorts where that file did.
+        """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         prefix = f"{sort_prefix}." if sort_prefix else ""
         parts = IN_PARTS if in_parts else ""
@@ -189,7 +194,9 @@ def table_of_file(path: str) -> str:
 
 
 def is_data_file(table: str, path: str) -> bool:
-    """Whether a file below a table's folder is Parquet, and in no other than hive folders."""
+    """Whether a file below a table's folder is a data file: Parquet, and in no other subfolders
+    than hive ones.
+    """
     *folders, name = path[len(table) + 1 :].split("/")
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
@@ -236,7 +243,9 @@ def _check_root(path: str) -> None:
 
 
 def data_root_problems(path: object) -> list[str]:
-    """Problems of the data root or of a stream's own path, if that is a text."""
+    """Problems of the data root or of a stream's own path; none for a value that is not a text,
+    which is reported elsewhere.
+    """
     parts = path.strip("/").split("/") if isinstance(path, str) else [""]
     if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
         return []
@@ -247,7 +256,9 @@ def data_root_problems(path: object) -> list[str]:
 
 
 def pipeline_problems(name: object, *, local: bool) -> list[str]:
-    """Problems of the pipeline's name, which names folders in a `local` bucket."""
+    """Problems of the pipeline's name; in a `local` bucket, a file system accepts no longer name
+    for its folders.
+    """
     size = len(folder_name(name)) if isinstance(name, str) and local else 0
     if size <= LONGEST_NAME:
         return []

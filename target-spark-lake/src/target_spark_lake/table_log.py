@@ -93,7 +93,9 @@ class TableLog(Protocol):
         """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Make the commit, or undo another, unless done; returns the new version, if any."""
+        """Make the commit, or undo another, unless that is already done; returns the new version's
+        number, if any.
+        """
 
     def fate(self, commit: Any) -> Fate:
         """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""

@@ -1,4 +1,6 @@
-"""Lake columns as Arrow schemas, and back; columns that a Parquet writer treats specially."""
+"""Lake columns as Arrow schemas, and back, and which columns of a table a Parquet writer treats
+differently: those whose values repeat, or are too long to be repeated.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def _lake_type(arrow: pa.DataType) -> LakeType:
 
 
 def repeating(rows: pa.Table) -> list[str]:
-    """The flat, short columns for which a dictionary saves space, by a file's first rows."""
+    """The columns for which a dictionary is shorter, by the first rows of a file.
+
+    Nested and long ones get none.
+    """
     first = rows.slice(0, SAMPLED_ROWS)
     return [
         each.name

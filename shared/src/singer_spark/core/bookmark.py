@@ -1,4 +1,6 @@
-"""Bookmarks: where a stream's next run starts, and what was sent or still open there."""
+"""Bookmarks: where a stream's next run starts, which rows at exactly that value were already sent,
+and, if some transactions were still open, which ones a run could see.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,10 @@ def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Since:
-    """The lowest key of a window below a bookmark; `raw` as in `Bookmark`."""
+    """The lowest key of a window below a bookmark.
+
+    `raw` is the database's text if its order is that of the text.
+    """
 
     value: KeyValue
     raw: str | None = None
@@ -142,13 +147,16 @@ class Since:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Fingerprints of the rows sent in a window that ends at the bookmark: a bounded multiset.
+    """Fingerprints of the rows that were sent in a window that ends at the bookmark: a multiset of
+    bounded size.
 
     Attributes:
         rows: Number of rows sent in it.
         hashes: One fingerprint a row, sorted, twins repeated; empty if there are too many.
-        buckets: In that case, sums (modulo 2**64) of the fingerprints by first byte; else empty.
-        checksum: The database's checksum of these rows, if any: with the same none need be read.
+        buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte;
+            otherwise empty.
+        checksum: The database's own checksum of these rows, if it has one: a run that gets the same
+            need not read them.
         mixed: Rows that were sent before another one reached this value may have become that one,
             so their fingerprints do not prove that the target has them.
         since: The window's lowest key; None: it has the bookmark's own value alone.
@@ -173,7 +181,9 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}`, `hashes` or `buckets` (8 bytes each, base64), and so on."""
+        """`{"format_version", "rows"}`, `hashes` or `buckets` in base64 (8 bytes each), and further
+        members if set.
+        """
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
@@ -223,10 +233,13 @@ class Bookmark:
     """Where a stream's next run starts; the lower bound is inclusive.
 
     Attributes:
+        replication_key: The column's name.
         value: The greatest value that was sent, or one at which nothing was sent yet.
-        boundary: Which rows at that value were sent; None if unknown: all are sent again.
+        boundary: Which rows at that value were sent; None if unknown: then all of them are sent
+            again.
         raw: The database's own text of the value, if its order is that of the text (SQLite).
-        snapshot: Transactions whose rows below the value could be sent; None: all there will be.
+        snapshot: The transactions whose rows below the value could be sent; None: all there will
+            ever be.
         runs: The moments at which runs fixed their upper bounds, by the database's clock in whole
             seconds, each with that bound. They range from the last run that began before the oldest
             open transaction to the last run. Only kept for a key of whole numbers, if the database

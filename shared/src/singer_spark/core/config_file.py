@@ -1,4 +1,5 @@
-"""Config files as users write them, JSON or YAML: their `.env`, references and problems.
+"""Config files: read as users write them, in JSON or in YAML with its comments, with the `.env`
+file beside them; their references; and the problems of their settings.
 
 A reference is `${NAME}`, `${file:PATH}` or `${aws-sm:NAME}`: a variable, a file's content, a secret
 of a store. Problems are reported setting by setting, in messages that show no secret.
@@ -80,7 +81,9 @@ def read_config(file: str | Path, option: str, *, way_out: str = "") -> dict[str
 
 
 def read_variables(folder: Path) -> None:
-    """Set the variables of a folder's `.env`, as written, that the environment does not have.
+    """Set the variables of a folder's `.env` that the environment does not have.
+
+    Each value is taken as written.
 
     Raises:
         ConfigurationError: the file can't be read.
@@ -176,12 +179,16 @@ def _loader() -> Any:
 def expand(
     config: Mapping[str, Any], properties: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Replace references (`${NAME}`, …; `$${` is a plain `${`) in each text at any depth.
+    """Replace references (`${NAME}`, …) by their values, in each text at any depth.
 
-    A single reference is parsed as JSON if `properties` declares no text (a number, a list, …).
+    `$${` is a plain `${`.
+
+    A setting that consists of a single reference is parsed as JSON if `properties` declares
+    something other than text (a number, a list, …).
 
     Raises:
-        ConfigurationError: names each setting with an unset variable, unreadable file or secret.
+        ConfigurationError: a variable is not set, or a file or secret can't be read; names each
+            such setting.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
@@ -274,7 +281,10 @@ def _variable(name: str, where: str, problems: list[str]) -> str:
 
 
 def _content(path: str, where: str, problems: list[str]) -> str:
-    """Read a file without its final line break, and register its content as a secret."""
+    """Read a file without its final line break.
+
+    The content is registered as a secret, because no name shows whether it is one.
+    """
     try:
         text = Path(path).expanduser().read_bytes().decode()
     except UnicodeDecodeError:

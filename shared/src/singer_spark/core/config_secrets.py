@@ -1,4 +1,5 @@
-"""Secrets of a config: which of its texts are secret, and the stores named by `${aws-sm:NAME}`.
+"""Secrets of a config: which of its texts are secret, by their names and inside of URLs, and the
+stores that keep secrets, as `${aws-sm:NAME}` names them.
 
 Each store is one function here with its own HTTP API and login, which returns the text stored under
 a name. If that text is a JSON object, `#` and one of its keys may follow the name. Its client is

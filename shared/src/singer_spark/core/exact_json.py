@@ -1,6 +1,7 @@
-"""JSON with exact numbers, which `json` and `orjson` would round.
+"""JSON with exact numbers, including those that `json` and `orjson` would round.
 
-Numbers of records are Decimals, to be validated; those of a state keep their text.
+Numbers of records are Decimals, to be validated. A state is not validated: its numbers keep their
+exact text.
 """
 
 from __future__ import annotations
@@ -84,14 +85,20 @@ def state_from_json(text: bytes | str) -> Any:
 def to_json(
     value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False
 ) -> str:
-    """JSON text that keeps every digit; on one line without `indent`."""
+    """JSON text that keeps every digit, also of Decimals and Numbers.
+
+    On one line unless `indent` is given.
+    """
     return _Writer(
         indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys
     ).text(value)
 
 
 def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
-    """JSON in UTF-8 that keeps every digit; lone surrogates stay escaped."""
+    """JSON in UTF-8 that keeps every digit.
+
+    Lone surrogates, which UTF-8 can't encode, stay escaped.
+    """
     if indent is None:
         try:
             return orjson.dumps(value, default=_as_written)

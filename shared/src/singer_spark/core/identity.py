@@ -16,7 +16,9 @@ class Process:
     Attributes:
         host: Name of its machine, for users.
         machine: Kernel boot and process namespace, within which process ids can be looked up.
-        started: The kernel's start time of the process, which reveals a reused id; may be empty.
+        pid: Process id.
+        started: The kernel's start time of the process, which reveals a reused id; empty if
+            unknown.
     """
 
     host: str
@@ -53,7 +55,11 @@ class Process:
         return self._lives() is False
 
     def _lives(self) -> bool | None:
-        """Whether the process lives; None if another machine, or a reused id, hides that."""
+        """Whether the process lives.
+
+        None if it is on another machine, or can't be distinguished from a later process with the
+        same id.
+        """
         if self.machine != _machine():
             return None
         try:

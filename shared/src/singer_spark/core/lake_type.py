@@ -1,4 +1,5 @@
-"""Types of lake columns in Spark's notation (`struct<id:bigint>`), and what each is elsewhere.
+"""Types of lake columns as plain values, in Spark's notation:
+`struct<id:bigint,tags:array<string>>`, and the table of what each is elsewhere.
 
 A table's columns are one `Struct`. Nothing here needs Spark, Arrow or PyIceberg.
 """
@@ -130,7 +131,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Members in order, or the columns of a table; `types` by name."""
+    """Members in order, or the columns of a table.
+
+    Attributes:
+        types: Name to type, in order.
+    """
 
     fields: tuple[Field, ...]
     types: Mapping[str, LakeType] = field(init=False, repr=False, compare=False)

@@ -171,14 +171,16 @@ def state_message(
         value: The Singer STATE value.
         final: False in a run's first message, true in its last.
         start: What the run starts from, in its first message.
-        resume: What the tap needs beyond the value to continue here; the target keeps it for it.
+        resume: What the tap needs beyond the value to continue from here; the target keeps it for
+            the tap.
         skipped: Streams that failed: what the run sent of them is void.
         strangers: Streams that no setting names and that have no bookmark, in the first message.
         skips_all: Whether any stream that fails is left out, in the first message.
         again: What happens to append-only tables (`AGAIN`), in the first message.
         is_part: Whether only a part of the tap's streams is sent, in the first message.
         stream_count: How many streams are sent, in the first message.
-        restarted: Streams whose rows all follow, also those that a continued run had sent.
+        restarted: Streams whose rows all follow, although a dead run that is continued has sent
+            some already.
     """
     beside: JSON = {
         "final": final,

@@ -50,7 +50,9 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
 
 
 def lake_type(schema: JSON, column: str) -> LakeType:
-    """The narrowest type for every value that the property admits; errors name its `column`.
+    """The narrowest type that holds every value the property admits.
+
+    `column` names it in errors, as `stream.column`.
 
     Raises:
         SchemaError: the property can't be a column.

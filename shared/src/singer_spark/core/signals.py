@@ -45,7 +45,11 @@ class Stopped(BaseException):
 
 
 class StoppedByError(Stopped):
-    """A thread found an error with which the run can't continue."""
+    """A thread found that the run can't continue.
+
+    Attributes:
+        error: What it found.
+    """
 
     def __init__(self, error: Exception) -> None:
         BaseException.__init__(self, str(error))
@@ -201,5 +205,7 @@ def end_after_signal() -> None:
 
 
 def too_late_to_stop() -> None:
-    """From here on only note a first signal: the commit has begun, or everything is done."""
+    """From here to the process's end, only note a first signal: the commit has begun, or everything
+    is done.
+    """
     _stopping.too_late = True

@@ -83,7 +83,8 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Parse a name of ANSI, of Spark, or an alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`.
+        """Parse an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`,
+        `timestamptz`.
 
         Raises:
             ValueError: it is not a type name.

@@ -57,7 +57,9 @@ def share_terminal() -> None:
 
 
 def release_stderr() -> None:
-    """Write what is left, or drop it: a failure at exit would count as a failure of the run."""
+    """Write what is left, or drop it, because a failure at the interpreter's exit would count as a
+    failure of the run.
+    """
     try:
         sys.stderr.buffer.flush()
     except OSError:
@@ -67,7 +69,8 @@ def release_stderr() -> None:
 
 
 class LiveLines:
-    """Lines at the end of a terminal that other programs write to, drawn in a thread.
+    """Lines at the end of a terminal that other programs write to as well, drawn until stopped, in
+    a thread of their own.
 
     The cursor rests on an empty line above them. All other output, from `tap` and `target` in one
     pipe or from a JVM, is written there in whole lines, and the live lines are redrawn below it. So
@@ -114,7 +117,10 @@ class LiveLines:
 
 
 def _write_at_once(text: str) -> None:
-    """Write in one call, so that no other line comes between, and wipe nothing."""
+    """Write in one call, so that no other program's line comes between.
+
+    Bypasses the marking of line beginnings.
+    """
     stream = getattr(sys.stderr, "buffer", None)
     # If the terminal is gone, whatever matters is reported elsewhere.
     with suppress(OSError):

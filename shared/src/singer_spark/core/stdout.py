@@ -64,7 +64,9 @@ def send_file(path: Path) -> None:
 
 
 def _open_closed() -> None:
-    """Open descriptors 0 to 2 that the caller closed: the next files would get their numbers."""
+    """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get
+    these numbers.
+    """
     for number in range(3):
         try:
             os.fstat(number)

@@ -167,7 +167,9 @@ class RowConversion:
         self._free.append(projection)
 
     def _analysed(self) -> list[Any]:
-        """Schemas and expressions for one projection alone: some hold a value meanwhile."""
+        """Schemas and expressions for one projection alone, because some expressions hold a value
+        while they are evaluated.
+        """
         with self._analysing:
             if self._kept is not None and self._kept.exists():
                 try:

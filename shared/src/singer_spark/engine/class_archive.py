@@ -1,4 +1,5 @@
-"""Archives of the classes that Spark loads at each start: the JVM maps them instead.
+"""Archives of the classes that Spark loads at each start, so that the JVM maps them instead of
+reading them each time.
 
 There are two, because a JVM keeps most of its archive in memory: one with the classes of a session,
 and one for a JVM that only answers queries and reads rows. They use the JDK's class-data sharing
@@ -107,7 +108,10 @@ def _build(does: str, archive: Path) -> None:
 
 
 def build_in_background() -> bool:
-    """Build the archives in a detached process; False if none is needed, possible or wanted."""
+    """Build the archives in a detached process.
+
+    Returns False if they exist already, can't be made, or are disabled.
+    """
     if os.environ.get(VARIABLE) or all(
         each.exists() or _failed(each).exists() for each in _archives().values()
     ):

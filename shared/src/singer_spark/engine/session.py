@@ -186,9 +186,12 @@ def get_gateway(options: SparkOptions) -> Any:
 
 
 def import_pyspark() -> None:
-    """Import PySpark from its root, before any import that may be concurrent with others.
+    """Import PySpark from its root.
 
-    Threads that start at both ends of its import cycle get a partial module.
+    To be called before any import of it that may be concurrent with others.
+
+    Its root imports its parts, and importing a part imports the root. If two threads start at both
+    ends, one gets a partial module.
     """
     # No task uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -217,7 +220,9 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Start the context that runs tasks, or return this process's; quicker than a session."""
+    """Start the context that runs tasks, or return this process's; a session would take twice as
+    long.
+    """
     begin_jvm(options)
     # While the JVM starts: both take a second.
     import_pyspark()
@@ -246,7 +251,9 @@ def _conf(options: SparkOptions) -> dict[str, str]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether it is no traceback of Py4J's for a JVM that is gone: the program reports that."""
+    """Filter out Py4J's tracebacks in the root logger when the JVM is gone, which the program
+    reports in one line.
+    """
     return Path(record.pathname).parent.name != "py4j"
 
 
@@ -274,7 +281,8 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
     """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
-        ConfigurationError: a package is missing, or the server is unreachable or unsuitable.
+        ConfigurationError: a package is missing, the server can't be reached, or is not set up
+            correctly.
     """
     try:
         from pyspark.sql import SparkSession

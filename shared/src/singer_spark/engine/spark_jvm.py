@@ -1,4 +1,5 @@
-"""The JVM behind this process's Spark session, which never outlives the process.
+"""The JVM behind this process's Spark session: started, watched and ended here, so that it never
+outlives the process.
 
 PySpark could start it too, but only reveals the process once Spark is ready: if this process were
 stopped before that, the JVM would be left behind. If this process is killed, the JVM sees the end
@@ -222,7 +223,11 @@ def jvm_is_alive() -> bool:
 
 
 def end_jvm(*, for_good: bool = False) -> None:
-    """End the JVM, if any, even during a job or its start; `for_good`: no other may be started."""
+    """End the JVM, even during a job or its start; does nothing if there is none.
+
+    Args:
+        for_good: Forbid this process to start another.
+    """
     with _jvm.starting:
         _jvm.forbidden = _jvm.forbidden or for_good
         process, _jvm.process = _jvm.process, None

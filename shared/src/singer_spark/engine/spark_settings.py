@@ -1,4 +1,5 @@
-"""The settings `engine` and `spark`, and those of a session: UTC, ANSI casts, the user's over them.
+"""Where Spark runs, and its settings: `engine` and `spark`, which are the same for tap and
+target, and those of a session: UTC everywhere, ANSI casts, and the user's settings over them.
 
 A cluster's executors can't access this machine's disk; `shares_disk` is the only test for that.
 While a cluster has no executor available, there are warnings.
@@ -249,7 +250,8 @@ def engine_and_why(engine: str, spark: SparkSettings) -> str:
 
 
 def check_pandas(program: str, what: str) -> None:
-    """Check that Spark can run Python in its tasks, for which PySpark requires pandas.
+    """Check that Spark can run Python in its tasks: PySpark requires pandas for that, although no
+    task uses it.
 
     ConfigurationError: `what` can't be done, and how it can.
     """
@@ -271,11 +273,14 @@ class SparkOptions:
         remote: A Spark Connect URL, instead of a master.
         conf: The user's own settings; they override ours, except the time zone.
         jars: Local paths of drivers.
-        rows: Whether rows are to pass through the JVM; otherwise it begins with a smaller heap.
-        only_jvm: Whether the JVM maps no classes of a session: it only answers and reads rows.
+        rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller
+            heap.
+        only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it
+            need not map.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants
-            tracebacks, else `OFF`: Spark reports a failed job several times, with traces, and the
-            program reports it in one line.
+            tracebacks, else
+            `OFF`: Spark reports a failed job several times, with traces, and the program reports it
+            in one line.
     """
 
     app_name: str

@@ -142,12 +142,16 @@ def silence_accumulators(context: SparkContext) -> None:
 
 
 def collected(values: RDD[Any]) -> list[bytes]:
-    """All values, pickled, by the JVM's `collect`: PySpark's leaves a socket open."""
+    """All values, pickled, by the JVM's own `collect`: PySpark's leaves open the socket from which
+    it reads results.
+    """
     return list(values._jrdd.collect())
 
 
 def collected_rows(rows: DataFrame) -> list[Any]:
-    """All rows, as the JVM's objects, by its `collect`: safe in several threads at once."""
+    """All rows, as the JVM's objects, by its own `collect`, as of an RDD: warnings can't be
+    silenced for one thread alone.
+    """
     return list(rows._jdf.collectAsList())
 
 
@@ -166,7 +170,10 @@ def rows_of_result(
 
 
 def takes_jdbc_options() -> bool:
-    """Whether dialects take only `JDBCOptions` to prepare a connection, and ignore a map."""
+    """Whether dialects prepare a connection by its `JDBCOptions`.
+
+    If so, they do nothing when they are given a map of options.
+    """
     return spark_version() >= (4, 2)
 
 
@@ -193,7 +200,9 @@ def reflection_options() -> tuple[str, ...]:
 
 
 def memory_options() -> tuple[str, ...]:
-    """The launcher's option for direct memory; an older Java ignores it."""
+    """The option for direct memory that the launcher of this version gives each driver; an older
+    Java ignores it.
+    """
     return ("--sun-misc-unsafe-memory-access=allow",) if spark_version() >= (4, 3) else ()
 
 
@@ -211,7 +220,10 @@ def in_this_version(template: str) -> str:
 
 
 def repartitioned(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """The rows, those with one number below `count` in one partition; before 4.1 with others."""
+    """The rows, so that those with the same number below `count` are in one partition.
+
+    Before 4.1 others may be there, too.
+    """
     from pyspark.sql import functions as F
 
     if spark_version() >= (4, 1):
@@ -252,7 +264,8 @@ def set_at_once(session: Any, conf: Mapping[str, str]) -> bool:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows of a Spark Connect frame, and their schema, with one request, not two.
+    """All rows of a frame of Spark Connect, and their schema, with one request: `collect` and
+    `toArrow` make two.
 
     A JDBC relation costs a connection to the database for each request.
     """

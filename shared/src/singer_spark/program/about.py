@@ -1,4 +1,6 @@
-"""`--about` as plain text that, unlike singer-sdk's, describes each setting."""
+"""`--about` as plain text, with a description of each setting, which singer-sdk's own text leaves
+out.
+"""
 
 from __future__ import annotations
 

@@ -32,13 +32,16 @@ def run_program(
     """Run `main` and exit with its exit code; an error or a signal becomes one line.
 
     Args:
-        main: Returns the exit code; imports what is heavy under `loading`, for early signals.
+        main: Returns the exit code; it imports everything heavy under `loading`, so that signals
+            are handled from early
+            on.
         program: The program's name.
         if_stopped: What the user should know after a signal.
         grace_seconds: How long it may clean up after a signal.
 
     Raises:
-        SystemExit: always, except after a signal, which waits for no running threads.
+        SystemExit: always, except after a signal, when the process exits without waiting for
+            running threads.
     """
     # Arrow's mimalloc keeps freed memory; these return it (jemalloc more), and are no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")

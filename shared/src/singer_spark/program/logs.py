@@ -1,4 +1,6 @@
-"""Logging of both programs: to standard error, or as the config in `SINGER_SDK_LOG_CONFIG` says."""
+"""Logging of both programs: lines on standard error, or what the logging config named by
+`SINGER_SDK_LOG_CONFIG` says.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Log a metric as the SDK does, for programs: not on a terminal, or without the SDK."""
+    """Log a counter, timer or gauge as the SDK does, for programs: neither on a terminal nor if the
+    SDK is not loaded.
+    """
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
         return
@@ -76,7 +80,10 @@ def leave_out_libraries(*, sdk: bool = True) -> None:
 
 
 def logs_as_configured() -> bool:
-    """Set up logging from the file that the variable names; False if there is none."""
+    """Set up logging from the file that the variable names.
+
+    Returns False if it is unset, or there is no such file.
+    """
     path = os.environ.get(LOG_CONFIG)
     if not path:
         return False

@@ -1,4 +1,6 @@
-"""Progress for users: live lines on a terminal, else a line now and then; a summary at the end."""
+"""Progress for users: live lines on a terminal, a log line every few seconds elsewhere, a summary
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Count:
-    """What has been done of one stream; times are by the monotonic clock.
+    """What has been done of one stream.
 
-    `deleted` rows left its table; `is_done`: no more of it comes.
+    Times are by the monotonic clock, None before its first rows.
+
+    `deleted` is the number of rows that left its table; `is_done` means that no more of it comes.
     """
 
     started: float | None = None
@@ -122,7 +126,9 @@ class Progress:
         self._streams = count
 
     def done(self, *streams: str) -> None:
-        """Mark streams as done; one of which more comes after all is not."""
+        """Mark streams of which no more comes; if more does come, that stream is not done after
+        all.
+        """
         with self._lock:
             for stream in streams:
                 self._count(stream).is_done = True
@@ -239,7 +245,9 @@ class Progress:
         return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, width: int, most: int) -> RenderableType:
-        """The phase, and a line for each stream; of many, for those that moved last."""
+        """The phase with the number of streams done, and a line for each stream; if there are many,
+        for those that moved last.
+        """
         from rich.text import Text
 
         now = time.monotonic()

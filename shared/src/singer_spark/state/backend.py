@@ -200,7 +200,10 @@ class StateBackend:
 
     @staticmethod
     def problems(config: Any) -> list[str]:
-        """Problems of a `state_backend`, by setting; registers its password with `redact`."""
+        """Problems of a `state_backend`, each with the setting's name.
+
+        Registers its password with `redact`.
+        """
         uri = config.get("uri") if isinstance(config, dict) else None
         if not isinstance(uri, str):
             return []

@@ -90,7 +90,9 @@ def chosen_state(
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The error of a command that must not move a state which is kept elsewhere."""
+    """The error of a command that must not move the state, for a config that names another location
+    than the last run's.
+    """
     return ConfigurationError(
         RunCode.STATE_ELSEWHERE,
         f"pipeline {pipeline} keeps its state in {location_of(entry) or IN_THE_BUCKET}, and this "

@@ -217,7 +217,10 @@ class StateSession:
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Create the tables of states and history if they are missing; one creation at a time."""
+        """Create the tables of states and history if they are missing.
+
+        Creations wait for one another, because a concurrent one would fail.
+        """
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
@@ -265,7 +268,10 @@ class StateDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[StateSession]:
-        """A transaction, committed at its end or rolled back on an error; it waits only shortly."""
+        """A transaction that is committed at its end, or rolled back on an error.
+
+        It does not wait long for other transactions.
+        """
         with self._transaction(writes=True) as session:
             assert session is not None
             yield session

@@ -82,7 +82,10 @@ def failure_path(pipeline: str) -> str:
 def leave_failure(
     reason: str, lake: Storage | None, pipeline: str, environ: Mapping[str, str]
 ) -> None:
-    """Leave why the tap failed, in one line without secrets; raises nothing."""
+    """Leave why the tap failed, in one line without secrets.
+
+    Raises nothing, because the tap already has an error to report.
+    """
     data = encode({"error": reason, "failed_at": timestamp_text(datetime.now(UTC))})
     with suppress(SingerSparkError, OSError):
         if file := environ.get(FAILURE_VARIABLE):
@@ -94,7 +97,10 @@ def leave_failure(
 def take_failure(
     lake: Storage, pipeline: str, environ: Mapping[str, str], since: datetime
 ) -> str | None:
-    """Take why the tap failed whose target began at `since`; None: nothing; raises nothing."""
+    """Take away why the tap failed whose target began at `since`; None if it left nothing.
+
+    Raises nothing, because the target already has an error to record.
+    """
     with suppress(SingerSparkError, OSError, KeyError, ValueError):
         if file := environ.get(FAILURE_VARIABLE):
             return str(decode(Path(file).read_bytes(), file)["error"])

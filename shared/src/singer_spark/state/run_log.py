@@ -72,6 +72,7 @@ class RunEntry:
         phase: `committed`, `published` or `aborted`.
         last_committed: The newest committed run before this one, if any.
         state: The state that it saved; None if it saved none.
+        body: The whole object.
     """
 
     run_id: str
@@ -152,7 +153,10 @@ def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
 def last_committed(
     storage: Storage, runs: str, decided: Sequence[str] | None = None
 ) -> RunEntry | None:
-    """The newest committed run, by two reads at most; `decided` are the ids, newest first."""
+    """The newest committed run; two reads at most after any number of failed runs.
+
+    `decided` are the runs' ids, newest first, if known already.
+    """
     for run_id in run_ids(storage, runs) if decided is None else decided:
         entry = read_entry(storage, runs, run_id)
         if entry is None:  # pruned while we looked

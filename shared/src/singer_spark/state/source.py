@@ -53,6 +53,7 @@ class StateSource:
 
     Attributes:
         lake: The bucket whose runs save it; None if unknown or unreachable.
+        pipeline: Name of the isolated state.
     """
 
     store: StateStore
@@ -69,7 +70,8 @@ class StateSource:
         """The valid state, None before the first.
 
         Raises:
-            StateError: it is malformed, another lake's, or one of two locations' states.
+            StateError: it is malformed, with line and column; or another lake's; or two locations
+                hold different states.
             StorageError: the location can't be read.
         """
         if self.lake is None:

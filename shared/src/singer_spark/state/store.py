@@ -1,4 +1,5 @@
-"""Stores of a pipeline's Singer state, its parsing, and the checkpoint of a dead run beside it.
+"""Stores of a pipeline's Singer state, in the lake or in another bucket or folder, and parsing it;
+and the checkpoint beside it: what a run finished before it died.
 
 A checkpoint is written by the target as `checkpoint.json` beside `state.json`, and read by both
 programs. It covers slices that are completely staged. It can be continued only while the run that
@@ -226,7 +227,10 @@ class FolderState(BucketState):
         run_id: str | None = None,
         mark: str = "",
     ) -> bool:
-        """Replace the content that was `seen`; False if another one or another lake wrote."""
+        """Replace the content that was `seen`, for a run.
+
+        Returns False if someone else or another lake wrote meanwhile.
+        """
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
@@ -253,6 +257,7 @@ class Checkpoint:
     """The progress of a dead run that can be continued.
 
     Attributes:
+        run_id: The run that wrote it.
         after: The last committed run before that one; None: there was none.
         began_from: The saved state that it began from; None: there was none.
         state: The value of the STATE up to which files are staged.

@@ -1,4 +1,6 @@
-"""A container of Azure Blob Storage; its account for obstore and delta-rs, from adlfs's options."""
+"""A container of Azure Blob Storage, and its account: login and server as options of obstore
+and delta-rs, derived from adlfs storage options.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class AzureAccount:
     """One account and the login to it.
 
     Attributes:
-        endpoint: The blob service, if not `https://<account>.blob.core.windows.net`; else empty.
+        name: The account's name.
+        endpoint: Endpoint of the blob service, if it is not
+            `https://<account>.blob.core.windows.net`; else empty.
         login: The login options by adlfs's names; empty for the machine's own login.
         anonymous: Requests are not signed.
     """
@@ -187,7 +191,9 @@ class AzureBucket(ObstoreBucket):
         )
 
     def _remove_folder(self, key: str) -> None:
-        """Remove a Hadoop folder: an empty blob of its name, or a real one, if it is empty."""
+        """Remove a Hadoop folder: an empty blob with the folder's name, or a real one, which stays
+        unless empty.
+        """
         with suppress(FileExistsError, UndecidedError, StoreFailure):
             self._remove(self._single, key)
 

@@ -1,4 +1,6 @@
-"""What `ObjectFiles` asks of any store, metadata of files, and a storage's failures in one line."""
+"""The requests that `ObjectFiles` makes of any store, a storage's metadata of a file, and its
+failures as one line: what could not be done, where, why, and what to do.
+"""
 
 from __future__ import annotations
 

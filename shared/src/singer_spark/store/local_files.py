@@ -216,7 +216,10 @@ def _link(scratch: Path, target: Path) -> None:
 
 
 def _move_to_another_disk(source: Path, target: Path) -> None:
-    """Copy by the kernel to a hidden name beside the target, then rename: atomic."""
+    """Copy to a hidden name beside the target first, so that it appears atomically.
+
+    The kernel does the copying.
+    """
     location = target.with_name(f".{target.name}.moving")
     location.mkdir(exist_ok=True)
     try:

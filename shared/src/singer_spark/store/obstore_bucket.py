@@ -1,4 +1,6 @@
-"""A bucket of S3 or Azure through obstore; its timeouts, proxy, certificates and retries."""
+"""A bucket of S3 or Azure, through obstore, and obstore's HTTP options: timeouts, proxy,
+certificates and retries.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,8 @@ class ObstoreBucket:
         """Make an obstore store.
 
         Args:
-            below: Appended to the bucket's name: `/` and a key, whose marker is the empty path.
+            below: Appended to the bucket's name: with a leading slash, a key whose folder marker is
+                the empty path.
             single: Whether objects are removed by one request each.
         """
         raise NotImplementedError
@@ -288,7 +291,9 @@ class _Writer:
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:
-    """Make a request, and handle signals meanwhile: obstore would block them."""
+    """Make a request, and handle signals meanwhile, although obstore would block them until the
+    answer.
+    """
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():
             return request()

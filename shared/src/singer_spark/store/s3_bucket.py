@@ -1,4 +1,6 @@
-"""A bucket on S3 or compatible; its account for obstore and delta-rs, from s3fs's options."""
+"""A bucket on S3, or a compatible store, and its account: login, server and timeouts as options of
+obstore and delta-rs, derived from s3fs storage options.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,7 @@ class S3Account:
 
     Attributes:
         endpoint: The server's URL; empty for Amazon's own.
+        region: The bucket's region.
         keys: Access key, secret, and token or empty; None if they come from elsewhere.
         profile: Profile in AWS config files, empty for the default one; None if no file is used.
         anonymous: Requests are not signed.
@@ -330,9 +333,9 @@ class S3Bucket(ObstoreBucket):
 def copy_and_append(
     client: Any, bucket: str, source: str, size: int, tail: bytes, target: str
 ) -> None:
-    """Copy an object of at least `LEAST_PART_BYTES` in the store, in parts, with bytes appended.
+    """Copy an object of at least `LEAST_PART_BYTES` in parts inside the store, with bytes appended.
 
-    All or nothing; by botocore, as obstore does not copy parts.
+    It appears completely or not at all. obstore does not copy parts, so this uses botocore.
     """
     here = {"Bucket": bucket, "Key": target}
     with _failures():

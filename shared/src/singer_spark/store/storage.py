@@ -91,11 +91,13 @@ class Storage:
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
             options: fsspec's storage options for that store; the same values configure Spark.
-            accept_unconditional: Without conditional puts, look, then write: two runs may both win.
+            accept_unconditional: If there is no reliable conditional put, look and then write: two
+                concurrent runs may both win.
             files: Other operations below the same URL (tests inject faults by them).
 
         Raises:
-            ConfigurationError: kind or option is unknown, or a package for it is missing.
+            ConfigurationError: the URL's kind or an option is unknown, or a package for it is
+                missing.
         """
         self.options = dict(options or {})
         register_secrets(self.options)
@@ -240,7 +242,10 @@ class Storage:
             self.files.delete_all(prefix)
 
     def remove_empty(self, folders: Iterable[str]) -> None:
-        """Remove those of the folders that contain nothing; never removes a file."""
+        """Remove those of the folders that contain no file and no other folder.
+
+        Never removes a file.
+        """
         with self._errors("remove empty folders of", ""):
             self.files.remove_empty(folders)
 
@@ -292,7 +297,10 @@ class Storage:
 
 
 def open_url(url: str, options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
-    """The storage around a file, and its path there; a lake's own file has the lake's root."""
+    """The storage around a single file, and the file's path in it.
+
+    For a file in a lake's own folder, the storage's root is the folder that contains `.dataspoc`.
+    """
     marker = "/.dataspoc/"
     location = _local_folder(url)
     text = location.as_posix() if location else url
@@ -319,9 +327,10 @@ def _local_folder(url: str) -> Path | None:
 
 
 def each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """The results of an action for all items, in their order; in parallel in a bucket.
+    """Run the action for all items: one after another on a disk, in parallel in a bucket.
 
-    If several fail, the error of the first one is raised.
+    The results are in the order of the items; if several fail, the error of the first one is
+    raised.
     """
     if storage.local:
         return [action(item) for item in items]

@@ -1,4 +1,6 @@
-"""The kinds of stores: the bucket of a URL, the options of each, and delta-rs's for them."""
+"""The kinds of stores: the bucket that a URL opens, the storage options that each kind knows, and
+the same options as delta-rs takes them: those of obstore, with texts as values.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
     """The bucket, and the URL's key in it.
 
     Raises:
-        ConfigurationError: the kind or an option is unusable, or a package is missing.
+        ConfigurationError: the kind is unknown, a package is missing, or an option is unknown or
+            makes no sense.
     """
     kind = kind_of(url)
     location, _, path = url.partition("://")[2].partition("/")

@@ -191,7 +191,11 @@ class LoggedTable:
 
 
 def logged_tables(server: BinlogServer, plans: Sequence[StreamPlan]) -> dict[str, LoggedTable]:
-    """The tables, by stream; ConfigurationError: why one can't be read from the log."""
+    """The tables of streams, by stream.
+
+    Raises:
+        ConfigurationError: why a table can't be read from the log, and what to do.
+    """
     dialect, rows = server.database.source.dialect, server.database.connection.rows
     if not plans:
         return {}
@@ -255,7 +259,10 @@ class TableSnapshot:
 def take_snapshot(
     database: Database, server: BinlogServer, plans: Sequence[StreamPlan]
 ) -> TableSnapshot:
-    """Take the snapshot in which `idle_connections` read; SourceError: tables are in use."""
+    """Take a snapshot, in which `Database.idle_connections` read from now on.
+
+    SourceError: writers hold the tables.
+    """
     if database.by_spark:
         # Each slice is read at its own moment; what changes meanwhile comes again from the log.
         shown, connection = _without_lock(database, server, [])
@@ -302,7 +309,8 @@ def _without_lock(
 ) -> tuple[TableSnapshot, Any]:
     """A snapshot, and the connection that is in it.
 
-    ConfigurationError: its content is unknown, and streams `keeping` all can't get it twice.
+    ConfigurationError: it is unknown what the snapshot contains, and the streams in `keeping` must
+    not get any change twice.
     """
     if server.is_mariadb:
         connection = _begun(database)

@@ -144,7 +144,9 @@ class BinlogStream(PendingLines):
         }
 
     def _refuse_new(self, unknown: Sequence[str]) -> None:
-        """Raise SourceError if the table has one of these columns now, and not only in between."""
+        """Raise SourceError if the table has one of these columns now; a column that came and went
+        does not count.
+        """
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(
                 TapCode.LOG_TABLE_CHANGED,

@@ -115,7 +115,9 @@ class BinlogValues:
             ) from error
 
     def _texts(self, values: Values, kind: LoggedType, logged: LoggedColumn) -> pa.Array:
-        """The values as the server writes them: bytes in hexadecimal, zeros of a `zerofill`."""
+        """The values as the server writes them: bytes by two digits each, numbers with the zeros of
+        a `zerofill`.
+        """
         native = logged.native.lower()
         if kind.code in _DATES:
             return Moments.of(values, kind).texts()

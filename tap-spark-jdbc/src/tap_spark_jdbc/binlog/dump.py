@@ -224,9 +224,11 @@ def _asked(connection: Any, begin: LogPosition | None, gtids: bytes | None) -> A
 
 
 def _batches(file: Any, checksum: int) -> Iterator[Events]:
-    """The events of packets, without their headers, until the server says that it was all.
+    """The events of packets, without the packets' headers, until the server says that there are no
+    more.
 
-    `checksum` is the bytes of a checksum after each event, until the log itself states that.
+    `checksum` is the number of bytes of a checksum after each event, until the log itself states
+    it.
     """
     data, begins, ends = bytearray(), [], []
     at = 0

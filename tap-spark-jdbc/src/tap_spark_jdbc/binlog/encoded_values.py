@@ -115,7 +115,9 @@ def _digits(data: bytes | bytearray, count: int, *, leading: bool) -> str:
 
 
 def _groups(count: int, *, leading: bool) -> list[tuple[int, int]]:
-    """The bytes and digits of each group; the smaller one is farthest from the point."""
+    """The bytes and the digits of each group; the smaller group is the first one before the point
+    and the last one after it.
+    """
     groups, rest = divmod(count, _GROUP_DIGITS)
     whole = [(_GROUP_BYTES, _GROUP_DIGITS)] * groups
     if not rest:

@@ -63,7 +63,8 @@ class Events:
         begins: The offset of each event.
         ends: Where each ends.
         kinds: The type code of each.
-        tails: Where each ends in its file; in a compressed transaction, where that does.
+        tails: Where each ends in its file; events of a compressed transaction end where the
+            transaction does.
     """
 
     data: bytes

@@ -194,8 +194,10 @@ class BinlogBookmark(StreamPosition):
 
     Attributes:
         server: The server's identifier.
-        created: When the position's file began, in Unix seconds: names of files come again.
-        gtids: The transactions before the position, in the server's words; may be empty.
+        created: When the position's file began, in seconds since 1970, which distinguishes it from
+            another file of that name.
+        gtids: The transactions before the position, as the server writes the set; empty if it has
+            none.
         columns: The table's columns at the position.
         key: The records' key.
         prepared: Where the prepared XA transactions begin, by their identifier in hexadecimal.
@@ -229,7 +231,11 @@ class BinlogBookmark(StreamPosition):
 
     @classmethod
     def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> BinlogBookmark | None:
-        """Parse an entry; None: there is none, or of another method; StateError: malformed."""
+        """Parse a stream's entry; None: there is none, or one of another replication method.
+
+        Raises:
+            StateError: it is malformed.
+        """
         if entry is None or entry.get("replication_method") != LOG_BASED:
             return None
         try:

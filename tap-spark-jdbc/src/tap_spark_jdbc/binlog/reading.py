@@ -178,7 +178,9 @@ class BinlogReading:
         return True
 
     def _begin_file(self, batch: Events, event: int, sent: int) -> int:
-        """A file begins, in which tables may have other numbers; returns where sent rows end."""
+        """A file begins, in which a restarted server gives tables other numbers; returns up to
+        which event rows are sent.
+        """
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
             raise self._unusable(

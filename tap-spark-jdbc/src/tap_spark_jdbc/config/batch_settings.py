@@ -39,7 +39,12 @@ BATCH_CONFIG = object_schema(
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Format and location of batches; without a root, they go into the target's bucket."""
+    """Format and location of batches: codec `none` for none.
+
+    Each path below the root begins with the prefix.
+
+    The root is None if it should be in the bucket of a target that has not been named yet.
+    """
 
     format: Literal["parquet", "jsonl"]
     compression: str

@@ -36,7 +36,10 @@ _METHOD_WORDS = {"append": "append-only", "upsert": "upsert"}
 
 @dataclass(frozen=True)
 class IncrementalSpec:
-    """One parsed spec, in the user's words; not `included` (`:e`): exported whole."""
+    """One parsed spec, with names and start value as written.
+
+    With `:e` it is not `included`: the table is exported whole.
+    """
 
     schema: str | None
     table: str

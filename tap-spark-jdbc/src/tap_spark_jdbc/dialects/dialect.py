@@ -74,8 +74,10 @@ class Checksums:
     Attributes:
         text: Template over `{s}`, a text, for its length in characters, a colon, and itself.
         sha256: Template over `{t}`, a text, for the SHA-256 of its UTF-8 in hexadecimal.
-        number: Template over `{h}`, hexadecimal digits of `{bits}` bits (at most 60).
-        once: The end of a subselect that keeps its columns from being computed twice.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their
+            number.
+        once: The end of a subselect that keeps its columns from being computed again wherever they
+            are used.
     """
 
     text: str
@@ -89,18 +91,23 @@ class Marks:
     """SQL for the marks of rows: see `plan.stream_sql`.
 
     Attributes:
-        text: Template over `{c}`, a column, and `{s}`, SQL of its text, for a unique text.
-        joined: Template over `{texts}` of a row's columns, with `between` them, for the row's.
+        text: Template over `{c}`, a column, and `{s}`, SQL of its values' texts, for a text that no
+            other value has.
+        joined: Template over `{texts}`, those of a row's columns with `between` between them, for
+            the row's.
         between: See `joined`.
-        mark: Template over `{t}`, a row's text, for its mark, or for the text; may be NULL.
+        mark: Template over `{t}`, a row's text, for its mark, or for the text itself; NULL: it has
+            none.
         hashed: Whether that is the mark; otherwise the database can't hash.
         at_boundary: Template over `{e}`, the number of a row's boundary, and `{m}`, its `mark`, for
             both: a whole number with the mark above the boundary's bits, or the boundary's digit
             followed by the text.
         read_as: Spark type of that.
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
-            for all texts as a JSON array.
-        begin: Begins a session that asks about many tables, and must not wait for locks.
+            for all texts as a
+            JSON array.
+        begin: Begins a session that asks about many tables in one statement, and so must not wait
+            long or for locks.
     """
 
     text: str
@@ -137,7 +144,8 @@ class Dialect:
         name: For users and for `python -m tap_spark_jdbc.source.drivers NAME`.
         url_prefixes: Prefixes of its JDBC URLs.
         driver: The driver's class.
-        driver_package: Maven coordinates of its jar; None: Spark ships it, or it is the user's.
+        driver_package: Maven coordinates of its jar; None if Spark ships it or only the user knows
+            it.
         type_rules: The first whose pattern matches the native type applies.
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that
             without its zone (UTC), `{n}` its bare text; a template with `{u}`, a string literal for
@@ -153,61 +161,82 @@ class Dialect:
             column itself is selected); `{complaint}` begins the error of a value that does not
             compare as the key's type.
         integer_expression: SQL template over `{e}`, an expression, that turns texts of integers
-            into integers, and leaves all else unchanged; None: the database's expressions have
-            types.
+            into integers, and
+            leaves all else unchanged; None: the database's expressions have types.
         now: SQL expression for the database's clock, in UTC.
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
-        system_schemas_query: SQL for further schemas that discovery by the driver leaves out.
-        system_properties: Of the JVM, set before the first connection if they are not set.
-        described_at_most: The driver truncates lists of tables and columns to these rows.
+        system_schemas_query: SQL for the names of further schemas that discovery by the driver
+            leaves out.
+        system_properties: System properties of the JVM, set before the first connection unless
+            already set.
+        described_at_most: The rows after which the driver truncates a list of tables or columns;
+            None: it does not.
         table_types: The types passed to `DatabaseMetaData.getTables`.
-        catalog: Queries of the database's own; None: the driver's `DatabaseMetaData` is used.
+        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is
+            used.
         quote_mark: Encloses identifiers, doubled inside.
         properties: Connection properties; parameters in the URL override them.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes
-            `{hex}`, or over its text `{doubled}` with quotes and backslashes doubled; None: a
-            backslash means itself in any literal.
+            `{hex}`, or over
+            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself
+            in any literal.
         line_continuation: A backslash before a line feed in a literal removes both.
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
-        url_form: Prefix, and parameter if any, of a URL that Spark and the driver understand.
+        url_form: The prefix and the parameter that the URL must have, for both Spark and the
+            driver; the latter may be
+            empty.
         parameters: The driver's spelling of URL parameters that users of another driver write.
-        by_other_drivers: The dialect for other drivers, by group and name of their packages.
+        by_other_drivers: The dialect as another driver needs it, by the group and name of the
+            driver's package.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and
-            `{scale}`, by which the driver describes a query's column, for its type as in `catalog`;
-            None: the driver's name is used.
+            `{scale}`, by which the
+            driver describes a query's column, for its type as in `catalog`; None: the driver's name
+            is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
-        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`.
+        late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
+            can.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
-            seconds, NULL if there is none, and for the clock in seconds since 1970; None: unknown.
+            seconds, NULL if
+            there is none, and for the clock in seconds since 1970; None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
-        shares_snapshots: Connections share a snapshot, and rows have their writer's number.
+        shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
+            transaction.
         width: SQL template for the size in bytes: over `{c}` for a text or bytes, over `{s}` for
             what is read of the column; None: none is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
-            aborted; None: the driver has none.
+            aborted; None: the
+            driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
-        key_ranges: A range of a primary key costs less than a scan, so it cuts tables.
+        key_ranges: A range of a primary key costs less than a scan of the table; otherwise tables
+            are not cut along it.
         secondary_ranges: A large range of a secondary key costs less than a scan of the table;
             otherwise a first load is cut along the primary key.
-        text_as_bytes: The driver's `getBytes` returns a text's UTF-8, which saves two copies.
-        fetch_size: Rows a round trip for a driver that streams, where more only take memory.
-        columnar_driver: Module of the ADBC driver, or ConnectorX's; None: there is none.
+        text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves
+            two copies of it.
+        fetch_size: Rows a round trip for a driver that streams rows, where more of them would only
+            take memory.
+        columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
+            there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
-            `{milliseconds}`; if it contains `{session}`, it replaces the last of
-            `session_statements`, which is put there; None: unknown.
+            `{milliseconds}`; if it
+            contains `{session}`, it replaces the last of `session_statements`, which is put there;
+            None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; otherwise
             Python does that, value by value.
         checksums: How rows are summed up; None: unknown.
-        marks: How rows are marked; None: unknown, or not needed, as rows have their writer.
+        marks: How rows are marked; None: unknown, or the database shares snapshots, in which rows
+            have their writer.
         together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
-            one text: a line a row, with a space between both.
-        alive: How to ask whether the server is there; None: no server, or no limit to wait.
+            one text: a line a
+            row, with a space between both.
+        alive: How the server is asked whether it is still there; None: it is no server, or its
+            driver sets no limit.
     """
 
     name: str
@@ -295,9 +324,12 @@ class Dialect:
         return f"{prefix}{address.removeprefix(known)}{'?' if words else ''}{'&'.join(words)}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The URL for round trips of at most `fetch_bytes`, or the user's own bound.
+        """The driver's URL for connections whose round trips bring at most `fetch_bytes`.
 
-        Spark Connect's server would lose a property, as it writes their names in lower case.
+        The user's own bound is kept.
+
+        A property would be lost over Spark Connect, whose server writes the names of properties in
+        lower case.
         """
         if self.fetch_bound is None or self.fetch_bound in url:
             return url
@@ -321,7 +353,9 @@ class Dialect:
         return ".".join(self.quote(part) for part in parts)
 
     def column_of(self, table: Table, name: str) -> str:
-        """A qualified column of a table that is read: in ORDER BY a bare one may be an alias."""
+        """A column of a table that is read, with its qualifier: without one, ORDER BY would mean an
+        alias of that name.
+        """
         return f"{'q' if table.query is not None else self.table(table)}.{self.quote(name)}"
 
     def string(self, text: str) -> str:
@@ -370,7 +404,10 @@ class Dialect:
         return column.reading.key_operand.replace("{c}", self.quote(column.name))
 
     def select(self, column: Column) -> str:
-        """SQL that reads a column exactly; an error names a value that its type can't hold."""
+        """SQL that reads a column exactly.
+
+        A value that its type can't hold makes the database raise a clear error.
+        """
         return column.reading.select.replace("{c}", self.quote(column.name))
 
     def limited(self, limit: int, offset: int = 0, *, ordered: bool = True) -> str:
@@ -404,9 +441,10 @@ class Dialect:
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
-    """The text of a value that is compared as text, in the form of another of its column.
+    """The text of a value that is compared as text, in the form of another value of its column.
 
-    Without that it is the shortest, so that as a lower bound it is below every longer one.
+    Without another value it has the shortest form, so that as a lower bound it is below every
+    longer spelling of the moment.
     """
     text = value.text.removesuffix("Z")
     if value.key_type is not KeyType.DATETIME and value.key_type is not KeyType.TIMESTAMP:
@@ -427,7 +465,9 @@ def _escaped(text: str) -> str:
 
 
 def _literal_type(key: Key) -> KeyType:
-    """The key type of the literal; a text column is compared as text."""
+    """The key type of the literal: instants and naive times have their own, and a text column is
+    compared as text.
+    """
     if key.column.key_type is KeyType.STRING:
         return KeyType.STRING
     return key.key_type

@@ -228,7 +228,9 @@ _MODES = {
 
 
 def _for_mariadb_driver(parameters: list[str]) -> list[str]:
-    """With encryption as MySQL's driver spells it, where this driver does not understand that."""
+    """With encryption as users of MySQL's driver request it, where this driver ignores that or does
+    not know the word.
+    """
     given = {
         name.lower(): value.lower()
         for name, _, value in (each.partition("=") for each in parameters)

@@ -48,7 +48,9 @@ class Mask:
 
     @property
     def without_key(self) -> Mask:
-        """The mask with a digest of its key, which shows a change but is too short to guess by."""
+        """The mask with a short digest instead of its key: a changed key is noticed, but can't be
+        found by guessing.
+        """
         return replace(self, key=hmac.digest(self.key, b"resume", "sha256")[:2])
 
     @property

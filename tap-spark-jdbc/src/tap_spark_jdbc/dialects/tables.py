@@ -35,19 +35,28 @@ class Reading:
     Attributes:
         sql_type: The ANSI type shown in the catalog.
         select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins
-            an error text, `{no_text}` the same for bytes that are not a text.
+            an
+            error text, `{no_text}` the same for bytes that are not a text.
         read_as: Spark type of the result of `select` (for `customSchema`).
-        becomes: Spark SQL over the column read (`{c}`), for a value of `sql_type` or its text.
+        becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of
+            `sql_type`,
+            or its text.
         problem: Why the column can't be read; None if it can.
         typed: The column's values are all of one type; otherwise only the user knows their order.
-        ordered: The database can compare the values; otherwise it can't be any key.
+        ordered: The database can compare the column's values; otherwise it can't be a key of any
+            kind.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's
-            template for the key type does not.
+            template for the
+            key type does not.
         key_operand: SQL template over `{c}` by which the column is compared with such a value.
-        columnar: SQL template for the columnar driver, if it differs from `select`.
+        columnar: SQL template by which the database's columnar driver reads the value itself, if it
+            differs from
+            `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a
-            checksum of its row; None: there is none.
-        as_key: SQL over `{c}` for a record key's text, if equal values have several texts.
+            checksum of its row;
+            None: there is none.
+        as_key: SQL template over `{c}` for the text in a record's key, if equal values have several
+            texts.
         remark: What is logged about the column.
     """
 
@@ -80,8 +89,10 @@ class Column:
         native_type: The database's own name for its type, with parameters: `numeric(12,2)`.
         reading: How its values are read.
         as_text: How any value's text is read.
-        as_bytes: How the bytes of any value's text are read; None: they can't be.
-        mask: Its values' mask; `reading` reads the mask's input, unless the database masks.
+        as_bytes: How the bytes of any value's text are read; None if the database can't return
+            them.
+        mask: The mask of its values; `reading` then reads the mask's input, unless the database
+            itself masks.
     """
 
     name: str
@@ -141,8 +152,10 @@ class Table:
         parent_key: The primary key of a table that others inherit from. It does not hold for the
             rows of those tables, which are read with it, so `primary_key` is empty.
         filtered: Row-level security applies to the user, and may hide rows.
-        obstacles: What keeps the user from reading it, by column; "" stands for all.
-        defaults: SQL that fills columns on insert or change, by column, if it was requested.
+        obstacles: What keeps the user from reading it, by column; an empty name stands for all
+            columns.
+        defaults: SQL that fills columns when a row is inserted or changed, by column, if that was
+            requested.
     """
 
     schema: str | None
@@ -226,7 +239,11 @@ class Key:
         *,
         text_moments: bool = False,
     ) -> Key:
-        """The key for this column, of the user's type or its own; ValueError: it can't be one."""
+        """The key for this column, of the user's type, or its natural one.
+
+        Raises:
+            ValueError: rows can't be ordered by it, or its values can't be of that key type.
+        """
         natural = column.key_type
         if natural is not None:
             kind = _agreed(column, natural, key_type or natural)

@@ -83,11 +83,15 @@ class Extraction:
         may_end_early: bool = False,
         oldest: Callable[[], Oldest | None] = lambda: None,
     ) -> Extraction:
-        """Fix the bounds of a run that begins in a bookmark's window, or where a dead run ended.
+        """Fix the bounds of a run that begins in a bookmark's window, or where a dead run's
+        progress ends.
 
-        If it `may_end_early`, what it sends by a replication key is not a full table. `oldest`
-        looks for the oldest open transaction, once the upper bound is fixed. SourceError: the
-        database refused, or a key is NULL and may not be.
+        If the run `may_end_early`, before the upper bound, what it sends by a replication key is
+        not a full table. `oldest` looks for the oldest open transaction, once the upper bound is
+        fixed.
+
+        Raises:
+            SourceError: the database refused, or there are NULL keys and the settings forbid them.
         """
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         kept = None if plan.end_value is not None else bookmark
@@ -231,13 +235,17 @@ class Extraction:
         return replace(self, whole=None if ends else replace(self.whole, lower=at, after=True))
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
-        """The same, but at the bookmark only rows that are `unseen` by the last run."""
+        """The same extraction with only those rows at the bookmark that the last run could not see
+        (`unseen`).
+        """
         # Which of the rows in a window were seen, but are not in the next one, is not known.
         looks = (self.reads_at_bookmark or self.misses_bookmark) and self.sql.bookmark_since is None
         return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
-        """Whether a run that continues within these keys must compare or send rows again."""
+        """Whether a run that continues within these keys sends rows again, or must compare them
+        with those sent.
+        """
         if part is None or part.lower is None or self.bookmark is None:
             return False
         return part.lower == self.sql.bookmark or (
@@ -267,7 +275,9 @@ def since_of(bounds: ColumnBounds, bookmark: Bookmark) -> Point | None:
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
-    """The column that cuts a full table: the user's, else the primary key's first, if it can."""
+    """The column that cuts a full table: the user's, else the primary key's first one if it can be
+    cut into ranges.
+    """
     # Along another column, a record key's rows would not come in the replication key's order.
     if plan.sends_in_order:
         return None

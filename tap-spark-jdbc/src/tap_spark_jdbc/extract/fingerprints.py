@@ -90,7 +90,9 @@ class Found:
         marks: tuple[Iterable[int], Iterable[int]],
         unread: int,
     ) -> Found:
-        """What was found among `read` rows, `unread` of which don't count."""
+        """What was found in a slice of `rows` rows, `unread` of which don't count, and `nulls`
+        without replication key.
+        """
         return cls(
             read - unread, nulls if look.nulls else 0, tuple(at_bookmark), tuple(at_upper), marks
         )
@@ -167,7 +169,9 @@ def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int
 
 
 def without_unchanged(extraction: Extraction) -> Extraction:
-    """The extraction, without the rows at the bookmark if none of them has changed."""
+    """The extraction without the rows at the bookmark, if none of them has changed; otherwise the
+    same extraction.
+    """
     boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
     at = extraction.sql.bookmark
     if boundary is None or boundary.checksum is None or boundary.since is not None:
@@ -182,7 +186,11 @@ def without_unchanged(extraction: Extraction) -> Extraction:
 def sealed(
     bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots
 ) -> Bookmark | None:
-    """A stream's last bookmark, with the checksum of its rows if the snapshot is still held."""
+    """The bookmark that a stream ends with, with the checksum of the rows at it, if the snapshot is
+    still held.
+
+    None, for a bookmark that stays as it was, stays None.
+    """
     upper = extraction.sql.upper
     if bookmark is None or bookmark.boundary is None or upper is None or not _is_quick(extraction):
         return bookmark
@@ -207,7 +215,9 @@ def _is_quick(extraction: Extraction) -> bool:
 
 
 def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
-    """The snapshot of the answer, and the checksum of the rows at a key; None: there is none."""
+    """The snapshot of the database's answer, and its checksum of the rows at a key; None if it
+    can't compute one.
+    """
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key
     assert key is not None

@@ -102,7 +102,9 @@ class LateSearches:
         return other
 
     def described(self, plans: Iterable[StreamPlan]) -> dict[str, str]:
-        """How late rows are found in each stream, for users; one question for all of them."""
+        """How late rows are found in each of these streams, for users; the database is asked about
+        all of them at once.
+        """
         if not self._database.source.dialect.shares_snapshots:
             return {}
         guarded = [
@@ -252,7 +254,10 @@ def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
 def with_late_rows_of_the_last_run(
     extraction: Extraction, last: TransactionSnapshot | None, xmax: int
 ) -> Extraction:
-    """Add late rows of transactions open during the last run; others need a comparison."""
+    """Add late rows if transactions were open during the last run.
+
+    What others have written since must be found by comparison.
+    """
     if last is None or last.quiet:
         return extraction
     late = LateRows(last, xmax, sent_before(extraction))
@@ -295,7 +300,9 @@ def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Sl
 
 
 def not_reached(extraction: Extraction) -> Range[Point]:
-    """The range above the upper bound up to the bookmark's rows, which no slice reads."""
+    """The range from the run's upper bound up to the bookmark's rows above it, which no other slice
+    reads.
+    """
     at, upper = extraction.sql.bookmark, extraction.sql.upper
     if upper is None:
         return Range(at, at, closed=True)

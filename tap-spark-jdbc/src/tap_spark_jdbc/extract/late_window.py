@@ -221,7 +221,11 @@ def runs_until(
 
 
 def _key_before(oldest: Oldest, upper: KeyValue, last: Bookmark | None) -> KeyValue:
-    """The greatest key of the last run before the oldest transaction, or of the earliest run."""
+    """The greatest key of the last run that began before the oldest transaction, or otherwise of
+    the earliest known run.
+
+    Without any such run, the key of the transaction is unknown.
+    """
     began = oldest.now - (oldest.age or 0)
     runs = () if last is None else last.runs
     before = [key for at, key in runs if at < began]

@@ -50,7 +50,9 @@ _CHANGED = "rows of it were changed or deleted since"
 def fingerprint(
     plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect
 ) -> str:
-    """The SHA-256 of all that decides which records are sent, and in which order."""
+    """The SHA-256 of everything in plans, settings and raw config that decides which records are
+    sent, and in which order.
+    """
     decides = {
         "source": url_without_login(settings.jdbc_url),
         "safety_lag_seconds": settings.safety_lag_seconds or 0,
@@ -68,9 +70,14 @@ def fingerprint(
 def continued(
     checkpoint: Checkpoint | None, plans: Sequence[StreamPlan], wanted: str, dialect: Dialect
 ) -> dict[str, StreamProgress] | None:
-    """The progress of each stream that the dead run began; None: this run starts over, as logged.
+    """The progress of each stream that the dead run began.
 
-    A checkpoint needs the fingerprint `wanted`; StateError: a newer version of the tap wrote it.
+    None: this run starts over, and the log says why.
+
+    A checkpoint whose fingerprint is not `wanted` is not continued either.
+
+    Raises:
+        StateError: a newer version of the tap wrote the checkpoint.
     """
     if checkpoint is None:
         return None
@@ -159,7 +166,10 @@ def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """What JSON can hold of a value; `asdict` would copy all inside, 10 ms a stream."""
+    """Convert what JSON has no form for.
+
+    Values inside are converted in turn; `asdict` would copy them all, which takes 10 ms a stream.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return str(value)
@@ -168,7 +178,9 @@ def _plain(value: object) -> Any:
 def moment_of(
     server: SnapshotServer, snapshot: str | None, relations: str | None
 ) -> TableMoment | None:
-    """The moment of a snapshot, by its text and the relations' digest; None without both."""
+    """The moment of a snapshot, given the server's text of it and the relations' digest; None
+    without both.
+    """
     if snapshot is None or relations is None:
         return None
     xmin, xmax = snapshot_numbers(snapshot)
@@ -180,9 +192,11 @@ def moment_of(
 def table_continued(
     extraction: Extraction, server: SnapshotServer | None, now: TableMoment | None
 ) -> Extraction:
-    """The extraction of a whole table, with what a dead run sent if none of that has changed.
+    """The extraction of a whole table, with what a dead run has sent of it if none of these rows
+    has changed.
 
-    If nothing can be proven, a table that was read completely stays, others are read again.
+    If nothing can be proven, a table that was read completely stays as it was then, and any other
+    is read from its start.
     """
     progress = extraction.progress
     if not progress.begun:

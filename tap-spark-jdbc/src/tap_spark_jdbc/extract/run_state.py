@@ -45,12 +45,17 @@ class OpeningState:
     Attributes:
         value: The Singer STATE value.
         start: `saved`, `first` (a location was named, nothing is there yet) or `full` (none was
-            named, or `--full`); the run's own may become `resume`.
-        checkpoint: What a dead run has finished from this state, if it is to be continued.
+            named, or `--full`);
+            the run's own may become `resume`.
+        checkpoint: What a dead run that began from this state has finished, if it is to be
+            continued.
         pipeline: The pipeline it belongs to; empty if unknown.
-        full: Whether the run's streams are extracted again, whatever the value says.
-        is_part: Whether the run has a part of the streams; the others' bookmarks stay.
-        again: What append-only tables get that are extracted again (`messages.AGAIN`).
+        full: Whether the user wants the run's streams extracted again, whatever the value says
+            about them.
+        is_part: Whether the run has only a part of the streams, so that the bookmarks of the others
+            stay.
+        again: What the user wants of append-only tables whose streams are extracted again
+            (`messages.AGAIN`).
     """
 
     value: dict[str, Any]
@@ -148,12 +153,16 @@ class RunState:
 
     @property
     def first_stream(self) -> str | None:
-        """The stream to begin with, so that a budget leaves out others than the last time."""
+        """The stream to begin with, so that a budget does not leave out the same streams in each
+        run.
+        """
         name = self.value.get(CURRENTLY_SYNCING)
         return name if isinstance(name, str) else None
 
     def begin_next_with(self, stream: str | None) -> None:
-        """Let the next run begin with this stream; None: this run got to all of them."""
+        """Let the next run begin with this stream, which this run did not get to; None: no stream
+        was left out.
+        """
         self.value.pop(CURRENTLY_SYNCING, None)
         if stream is not None:
             self.value[CURRENTLY_SYNCING] = stream
@@ -190,14 +199,18 @@ class RunState:
         return self._committed
 
     def note(self, stream: str, entry: dict[str, Any] | None) -> None:
-        """Set the entry of a stream with its own kind of bookmark; None removes it."""
+        """Set the entry of a stream that has its own kind of bookmark; None removes it, as for a
+        stream exported in full.
+        """
         if entry is None:
             self.entries().pop(stream, None)
         else:
             self.entries()[stream] = entry
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
-        """Reset a failed stream, sent as `sent_as`, to its bookmark of the last commit."""
+        """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before this
+        run, and before a dead run that it continues.
+        """
         self.note(stream, copy.deepcopy(self._committed.get(stream)))
         self._progress.pop(stream, None)
         self._skipped += sent_as
@@ -216,9 +229,11 @@ class RunState:
         again: dict[str, Any] | None = None,
         stream_count: int | None = None,
     ) -> None:
-        """Write the first message: the opening state, and what becomes of streams that fail.
+        """Write the first message: the state the run starts from, and what becomes of streams that
+        fail.
 
-        `again` is what becomes of append-only tables (`messages.AGAIN`).
+        `again` is what becomes of append-only tables (`messages.AGAIN`), `stream_count` how many
+        streams are sent.
         """
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
@@ -298,7 +313,10 @@ def _expression(plan: StreamPlan) -> str | None:
 
 
 def read_target_config(path: Path) -> dict[str, Any]:
-    """The target's config, as written; ConfigurationError: no file, bucket or pipeline."""
+    """The target's config, as written.
+
+    ConfigurationError: it can't be read, or names no bucket or no pipeline.
+    """
     config = read_config(
         path, _STATE_FROM, way_out="name the target's config file (`spark-lake init` writes one)"
     )

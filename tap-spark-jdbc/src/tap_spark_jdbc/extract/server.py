@@ -166,7 +166,9 @@ class SnapshotServer:
 
     @property
     def timeline(self) -> int | None:
-        """The timeline, which changes with a failover or a restore; None: not accessible."""
+        """The server's timeline, which changes with a failover and with a restore to an earlier
+        state; None: not accessible.
+        """
         return self._identity[1]
 
     @cached_property
@@ -193,7 +195,11 @@ class SnapshotServer:
         return str(text)
 
     def heaps(self, table: Table, late: LateRows[K] | None = None) -> Heaps | None:
-        """A table, with what was added to it since the last run; None: its rows have no writer."""
+        """A table whose rows have a writer, with what was added to it that the last run could not
+        see.
+
+        None: its rows have no writer, as in views, queries and foreign tables.
+        """
         query = self.heaps_query(table, late)
         if query is None:
             return None
@@ -205,7 +211,10 @@ class SnapshotServer:
     def heaps_query(
         self, table: Table, late: LateRows[K] | None = None, *, more: str = ""
     ) -> str | None:
-        """SQL of `heaps` (`written`, `relation`, `added`, `more` of its `tree`), or None."""
+        """SQL of `heaps` (`written`, `relation`, `added`, and `more` of its `tree`).
+
+        None: its rows have no writer.
+        """
         if table.is_query:
             return None
         dialect = self._database.source.dialect
@@ -285,7 +294,10 @@ def warn(why: str) -> None:
 
 
 class OpenTransactions:
-    """The open transactions; one that has outlasted `PATIENCE_SECONDS` is not awaited again."""
+    """The open transactions at each look.
+
+    A transaction that has once outlasted `PATIENCE_SECONDS` is not awaited again.
+    """
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.

@@ -159,7 +159,9 @@ class RelationShapes:
 
     @cached_property
     def digest(self) -> str:
-        """A text that changes if a relation was dropped, replaced, emptied or altered."""
+        """The same text as long as no relation was dropped, replaced, emptied, rewritten or
+        altered.
+        """
         shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
         return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -256,7 +258,9 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Wrap reading of rows; DisturbedError: DDL has come in between, or is waiting."""
+        """Wrap all reading of rows; DisturbedError: they are invalid, because DDL has come in
+        between, or is waiting.
+        """
         try:
             yield
         except SourceError as error:

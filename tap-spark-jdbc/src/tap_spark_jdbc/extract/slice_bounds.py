@@ -125,7 +125,9 @@ class ColumnBounds:
         return self.point_of(bookmark.value, bookmark.raw)
 
     def known(self, point: Point, earlier: Point | None) -> Point:
-        """`earlier` if it equals `point` to the database (which may ignore case), else `point`."""
+        """`earlier` if the database compares both as equal (a collation that ignores case does),
+        else `point`.
+        """
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         name = self.sql.dialect.operand(self.key.column)
@@ -238,7 +240,8 @@ class SliceSize:
             fetch_size: The setting, or the driver's best value.
             slice_bytes: Approximate size of a slice.
             in_memory: Whether slices pass through memory.
-            look: Gives the bytes a row, if rows may be wide; called once, before the first cut.
+            look: Gives the approximate bytes a row where rows may be wide; called once, before the
+                first slice is cut.
         """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory
@@ -296,7 +299,9 @@ class SliceSize:
         return _fitting(FETCH_BYTES, width, most, most)
 
     def fetch_fewer(self, rows: int) -> None:
-        """Fetch fewer rows from now on: `rows` were too wide; safe from any thread."""
+        """Fetch fewer rows from now on, because `rows` were too wide for one round trip; safe from
+        any thread.
+        """
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:

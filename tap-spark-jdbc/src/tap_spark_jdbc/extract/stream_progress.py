@@ -27,8 +27,10 @@ class SplitPosition:
 
     Attributes:
         next: The first value of the split column whose rows are still to be sent.
-        until: Exclusive upper bound of their replication keys; None: the run's, inclusive.
-        upper: The dead run's upper bound, with the rows at it that were sent; None: no key.
+        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound,
+            inclusive.
+        upper: The upper bound of the run that died, with the rows at it that were sent so far;
+            None: there is no key.
     """
 
     next: Bookmark

@@ -91,7 +91,9 @@ class StreamSnapshots:
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:
-        """The text of a snapshot without rows that readers can't see; empty: there is none."""
+        """The server's text of a snapshot that shows no row which readers can't see; empty if there
+        is none.
+        """
         if not self._database.source.dialect.shares_snapshots:
             return ""
         return self._text or self.server.snapshot()
@@ -105,8 +107,9 @@ class StreamSnapshots:
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Take the snapshot in which the stream is read, after ending that of the stream before.
 
-        Returns the extraction with its late rows, and, if bookmarks are made of it (`follows`),
-        with what these must hold of open transactions.
+        Returns the extraction with the rows that were committed late since its bookmark, and, if
+        bookmarks are made of it (`follows`), with what these must hold of the transactions that are
+        still open.
         """
         plan, dialect = extraction.plan, self._database.source.dialect
         whole = follows and plan.replication_key is None and not plan.is_log_based
@@ -216,9 +219,12 @@ class StreamSnapshots:
         followed: frozenset[str] | None,
         heaps: Heaps,
     ) -> Extraction:
-        """Add the rows that the last run could not see, by one look at most, and the snapshot.
+        """Add the rows that the last run could not see, and this run's snapshot.
 
-        `text` is this run's snapshot; `followed` are open transactions for bookmarks, or None.
+        This costs at most one look at the table.
+
+        `text` is this run's snapshot. `followed` are the open transactions; None: bookmarks need
+        not hold them.
         """
         xmin, xmax = snapshot_numbers(text)
         quiet = not (followed or self.server.is_standby)

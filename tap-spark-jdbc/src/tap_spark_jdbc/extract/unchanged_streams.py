@@ -102,7 +102,10 @@ class UnchangedStreams:
         return self.snapshots.server
 
     def among(self, bookmarks: Asked) -> Mapping[str, Extraction]:
-        """The extraction of each unchanged stream; reads no row."""
+        """The extraction of each unchanged stream, given where the last run ended in it, if it did.
+
+        It reads no row.
+        """
         bookmarks = [
             (plan, bookmark) for plan, bookmark in bookmarks if self._can_be_asked(plan, bookmark)
         ]
@@ -151,7 +154,9 @@ class UnchangedStreams:
             connection.within()
 
     def _without_open(self, bookmarks: Asked) -> Asked:
-        """The streams whose bookmarks need not name open transactions, as those of windows must."""
+        """The streams whose bookmarks need not name what is open now: below a window, only open
+        transactions are looked for.
+        """
         known = self.snapshots.searches.known
         windows = {
             each.stream

@@ -106,10 +106,14 @@ class Written:
     """The result of a look at the writers of all rows.
 
     Attributes:
-        seen: Writers between `xmin` and `xmax` that the snapshot shows, at most `MAX_SEEN`.
-        late: Whether it shows a row unseen by the last run where that run sent everything.
+        seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows,
+            ascending; at most
+            `MAX_SEEN`.
+        late: Whether it shows a row that the last run could not see in the ranges where that run
+            sent everything.
         new: Whether it shows any row that the last run could not see.
-        keys: The least and greatest key of late rows, as printed, if they were asked for.
+        keys: The least and the greatest key of the late rows, as the database prints them, if they
+            were asked for.
     """
 
     seen: tuple[int, ...]
@@ -127,13 +131,14 @@ def written_query(
     ranges: str,
     key: tuple[str, str] | None = None,
 ) -> str:
-    """SQL that looks at the writers of all rows once: one row of three texts, or five
+    """SQL that looks at the writers of all rows once, in one row of three texts, or of five
     (`written_of`).
 
-    A writer that the server reports as unfinished is not *seen*: its number is that of a row a
-    whole cycle older. `xmin`, `xmax` and the text are of the query's own snapshot. `ranges` is the
-    condition for where the last run sent all that, by `late`, it could see. With a `key` (its
-    column, and SQL of its text), texts four and five are the least and greatest key of late rows.
+    A writer that the server reports as unfinished is not *seen*: its number is that of a row that
+    is a whole cycle older. `xmin`, `xmax` and the server's own text are of the snapshot in which
+    the query runs. `ranges` is the condition for the ranges in which the last run sent everything
+    that, by `late`, it could see. With a `key` (its column and the SQL of that column's text), the
+    least and greatest key of the late rows are texts four and five.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)

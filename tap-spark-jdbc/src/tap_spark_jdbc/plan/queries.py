@@ -38,8 +38,9 @@ def described_queries(
 ) -> list[Table]:
     """Each query as a table without schema; none of them is run.
 
-    ConfigurationError: its name is a table's stream, or its columns are not unique; SourceError:
-    the database refused it.
+    Raises:
+        ConfigurationError: a query's name is a table's stream, or its column names are not unique.
+        SourceError: the database refused one.
     """
     taken = [query.name for query in queries if query.name in tables]
     if taken:
@@ -52,7 +53,11 @@ def described_queries(
 
 
 def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
-    """The columns of a query, any of which may be NULL; ConfigurationError: two have one name."""
+    """The columns of a query, each with its reading; any of them may be NULL.
+
+    Raises:
+        ConfigurationError: two have the same name.
+    """
     rows = connection.describe(f"SELECT * FROM (\n{sql}\n) q")
     names = [str(row["COLUMN_NAME"]) for row in rows]
     twins = sorted({repr(name) for name in names if names.count(name) > 1})
@@ -89,7 +94,9 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
 def _catalog_types(
     connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
 ) -> list[str]:
-    """The types as the database's own catalog names them, else as the driver does."""
+    """The types as the database's own catalog names them; a type that it can't name keeps the
+    driver's name.
+    """
     assert dialect.described_type is not None
     expressions = [
         dialect.described_type.replace("{precision}", str(int(row["COLUMN_SIZE"] or 0)))
@@ -106,7 +113,9 @@ def _catalog_types(
 def with_computed_key(
     connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings
 ) -> Table:
-    """The table, as a query that computes its replication key if that is an expression."""
+    """The table; if the stream's replication key is an expression, it is read by a query that
+    computes the key.
+    """
     options = options_of(table.stream, settings)
     expression = options.replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:

@@ -49,7 +49,8 @@ class Slice(Generic[K]):
         key: Range of the replication key; None where the key bounds nothing.
         split: Range of the split column; None where it bounds nothing.
         nulls: Rows whose replication key is NULL belong to it too; without a range, only they do.
-        resume_at: After this slice, all rows below this key are sent; None: not yet known.
+        resume_at: Once this slice and all before it are sent, every row below this key is sent;
+            None: not yet known.
         late: It has the rows that were committed late (`StreamSql.late`), and no others.
         pages: Range of the table's physical pages, within one snapshot; None: all of them.
         most: Its maximum number of rows when it was cut; None: unknown.
@@ -77,10 +78,15 @@ class BoundsSource(Protocol[K]):
 def cut(
     bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]
 ) -> Iterator[tuple[Range[K], int | None]]:
-    """Cut a range lazily into consecutive ones of about `rows()` rows.
+    """Cut a range lazily into consecutive ones of about `rows()` rows that cover it without gap or
+    overlap.
 
-    Each comes with the most rows it may have; None: it is a single value with more than that.
-    SourceError: the column's values are not in the order of its bounds.
+    Yields:
+        Each part, and the most rows it may have; None: it is a single value with more rows than
+        that.
+
+    Raises:
+        SourceError: the column's values are not in the order of its bounds.
     """
     first, rest, cuts, marked = None, whole, 0, None
     while (bound := bounds.at(rest, most := rows())) is not None:
@@ -136,10 +142,11 @@ def split_slices(
     nulls: bool = False,
     begin: K | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cut along the split column alone, if there is one: all slices together cost one pass.
+    """Cut along the split column alone, so that all slices together cost one pass.
 
-    There is no bookmark before the last slice. All have the same range of the replication key, if
-    any, and with `nulls` the rows whose key is NULL.
+    There is no bookmark before the last slice. Without a split column there is one slice. All
+    slices have the same range of the replication key, if any, and with `nulls` the rows whose key
+    is NULL.
     """
     if split is None:
         yield Slice(key, nulls=nulls)

@@ -30,7 +30,11 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 @dataclass(frozen=True)
 class CatalogOptions:
-    """A stream's options in a catalog; None where it sets nothing."""
+    """A stream's options in a catalog: its method, replication key, record key and selected
+    columns.
+
+    None where the catalog sets nothing.
+    """
 
     method: str | None = None
     key: str | None = None
@@ -194,9 +198,12 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
-    """Merge all options whose pattern fits the stream: its own name comes first, then later ones.
+    """Merge all options whose pattern fits the stream.
 
-    A column that one leaves out stays out, until a later one includes it again by `!`.
+    Its own name takes precedence, then later patterns.
+
+    What one of them leaves out of its columns stays out, until a later one includes it again by
+    `!`.
     """
     patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
     layers = [settings.stream_options[pattern] for pattern in patterns]
@@ -224,7 +231,9 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 
 def is_named(table: Table, settings: TapSettings) -> bool:
-    """Whether a setting names the table or its stream, and not only by a pattern."""
+    """Whether a setting names the table or its stream plainly; otherwise only a pattern or the
+    default includes it.
+    """
     plain = [each for each in settings.tables if not is_pattern(each)]
     names = (table.qualified_name, table.name)
     return (
@@ -277,7 +286,9 @@ def specs_by_table(
     *,
     hides_tables: bool = False,
 ) -> dict[Name, IncrementalSpec]:
-    """The spec of each table, the last one if there are several; unclear ones are `problems`.
+    """The spec of each table, the last one if there are several.
+
+    `problems` gets a line for each unclear spec.
 
     A spec may name a table that the catalog deselects; `hides_tables` is that of the dialect.
     """
@@ -302,7 +313,9 @@ def specs_by_table(
 
 
 def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
-    """The tables that a spec can mean, in any case if none is spelled so, in any schema."""
+    """The tables that a spec can mean: spelled exactly, or else in any case; a schema may be left
+    out.
+    """
     inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
     exact = [
         name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)

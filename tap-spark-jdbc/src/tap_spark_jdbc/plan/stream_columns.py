@@ -89,7 +89,10 @@ def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
 def selected_columns(
     table: Table, from_catalog: CatalogOptions, choice: Choice, mask_key: str | None
 ) -> tuple[Column, ...]:
-    """The selected columns and the keys', overridden and masked; ValueError: one is unreadable."""
+    """The selected columns and those of the keys, with overrides and masks.
+
+    ValueError: one can't be read.
+    """
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}
@@ -175,9 +178,11 @@ def renamed_columns(
 
 
 def unknown_columns(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """Problems with names in `stream_options` that are not columns, and so would hide nothing.
+    """Problems with names in `stream_options` that are not columns, so that a mask or an exclusion
+    would hide nothing.
 
-    A pattern, or a name for several streams none of which has the column, is only logged.
+    A pattern, or a name within a pattern for several streams, is only logged if none of them has
+    the column.
     """
     problems = []
     for pattern, options in settings.stream_options.items():

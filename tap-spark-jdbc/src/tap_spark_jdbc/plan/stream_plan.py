@@ -128,7 +128,9 @@ class StreamPlan:
 
     @property
     def has_twins(self) -> bool:
-        """Whether two rows may be one record: its key is left out, NULL, or of another type."""
+        """Whether two rows may be the same record: a key column is left out, NULL, or read as
+        another type.
+        """
         key = [self.table.column(name) for name in self.table.primary_key]
         # Hashes of different values differ.
         whole = {
@@ -201,9 +203,11 @@ def plan_streams(
     Args:
         tables: What discovery found.
         settings: The tap's settings.
-        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything is selected.
+        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is
+            selected.
         text_moments: `Dialect.text_moments`.
-        refused: Receives the problems of single streams, by name; None: these are raised, too.
+        refused: Receives the problems of single streams, by name; None: these are raised like all
+            others.
         may_refuse: Whether a stream's problem goes there; by default, of any stream.
         unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
         only: Globs of the streams to plan; empty: all.
@@ -275,7 +279,9 @@ def plan_streams(
 def refusal(
     of_streams: Sequence[str], others: Sequence[str] = (), *, can_skip: bool = False
 ) -> ConfigurationError:
-    """The error for problems of streams, several of which are also logged, and of settings."""
+    """The error for problems of streams and of other settings; if there are several streams, each
+    is also logged as a line.
+    """
     for problem in of_streams if len(of_streams) > 1 else ():
         logger.error("%s", problem)
     parts = [*others, first_of(of_streams), SKIP_HINT if can_skip else ""]

@@ -82,7 +82,9 @@ def checksum(dialect: Dialect, plan: StreamPlan, rows: int, total: int) -> str:
 
 
 def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object]) -> str:
-    """The checksum of rows by the database's sums; records rendered differently are others."""
+    """The checksum of rows, given the database's sums; if they are rendered differently, the same
+    rows are other records.
+    """
     rendering = [
         (name, dialect.select(each), each.reading.read_as, each.reading.becomes)
         for name, each in plan.sent_columns.items()
@@ -190,7 +192,9 @@ class StreamSql:
         return f"(SELECT {', '.join(selected)} {rows}) s"
 
     def _order(self) -> str:
-        """The clause that sorts rows, NULL first; without a limit databases would drop it."""
+        """The clause that sorts a slice's rows in ascending order, NULL first; without a row limit,
+        databases drop it.
+        """
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
             return ""

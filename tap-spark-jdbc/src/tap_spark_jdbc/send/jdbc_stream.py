@@ -74,7 +74,10 @@ class TapRun:
 
 
 class JdbcStream(HookedStream):
-    """One table; its state is kept by the run's `RunState`, not by the SDK."""
+    """One table.
+
+    Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used.
+    """
 
     def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
         super().__init__(tap, schema=plan.schema, name=plan.stream)
@@ -121,7 +124,9 @@ class JdbcStream(HookedStream):
             self._run.budget.end_stream()
 
     def send_unchanged(self, extraction: Extraction) -> None:
-        """Send only the SCHEMA, as no row has changed; STATE is left to the caller."""
+        """Send only the SCHEMA, as part of a run, because no row has changed; STATE is left to the
+        caller.
+        """
         self._unchanged = extraction
         self.write_schema()
         self._run.state.advance(self.plan, *BoundaryAccount(extraction).final())
@@ -166,7 +171,10 @@ class JdbcStream(HookedStream):
         return [each.stream_alias for each in self.stream_maps]
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for maps and flattening; unchanged values keep all digits."""
+        """The records one by one, for stream maps and flattening.
+
+        Values that these do not change keep all digits.
+        """
         parse = state_from_json if _has_decimals(self.plan) else orjson.loads
         for file in self._sent_files():
             with file.path.open("rb") as lines:
@@ -219,7 +227,9 @@ class JdbcStream(HookedStream):
 
     @contextmanager
     def _keys_around(self) -> Iterator[None]:
-        """Announce the keys of all rows before all records, and send them after, if wanted."""
+        """Wrap the sending of all records: if the keys of all rows are sent, announce them before
+        and send them after.
+        """
         keys = self.keys
         if keys is not None:
             keys.announce(self.name)
@@ -281,7 +291,9 @@ class JdbcStream(HookedStream):
 
     @property
     def _sent_since(self) -> int | str | None:
-        """The replication key from which rows may be sent again; None: none are."""
+        """The replication key from which rows that an earlier run has sent may be sent again; None:
+        none are.
+        """
         state, extraction = self._run.state, self.extraction
         if extraction.bookmark is None:
             return None

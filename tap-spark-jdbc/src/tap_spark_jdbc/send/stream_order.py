@@ -55,7 +55,10 @@ class StreamPrefetch:
         *,
         alone: bool = False,
     ) -> None:
-        """Nothing is begun yet; with `n_jobs` 1, or `alone`, nothing is before its turn."""
+        """Nothing is begun yet.
+
+        If the context's `n_jobs` is 1, or with `alone`, no stream is begun before its turn.
+        """
         n_jobs = context.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
@@ -130,7 +133,9 @@ class StreamPrefetch:
         self._free.append(reading.context)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
-        """Free all connections but those of the first streams: too many may have broken one."""
+        """Free the connections of all but the first streams, because one broke, perhaps for lack of
+        further connections at the server.
+        """
         with self._lock:
             if self._over:
                 return []

@@ -171,7 +171,10 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
 
 
 class KeyReading(LineReading):
-    """The keys of one stream (`keys_plan`), read over its context, in its snapshot."""
+    """The keys of one stream, read over the stream's context, in its snapshot.
+
+    The plan is `keys_plan`'s.
+    """
 
     must_be_columnar = False
 
@@ -291,7 +294,9 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @property
     def _begins_at_large(self) -> bool:
-        """Whether a first slice costs a process of its own, and so should not be small."""
+        """Whether a process of its own would be started for a first slice of few rows, which costs
+        as much as many.
+        """
         if self.extraction.is_delta or self._columnar is None:
             return False
         return self._columnar.is_apart

@@ -57,9 +57,11 @@ class StreamReading(ABC, Generic[R]):
         budget: The run's limits.
         stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
-        moment: The text of the snapshot that is read, if the log continues the stream.
+        moment: The server's text of the snapshot that shows what is read, for a stream that
+            continues in the database's log.
         as_json: Whether its rows become JSON.
-        must_be_columnar: Whether a wanted columnar driver that can't read it is an error.
+        must_be_columnar: Whether to raise an error if the columnar driver was requested but can't
+            read the stream.
     """
 
     must_be_columnar = True
@@ -82,7 +84,9 @@ class StreamReading(ABC, Generic[R]):
     def begin(self) -> None:
         """Fix the bounds and take the snapshot.
 
-        SourceError: the database refused, or a key is NULL; StateError: an unusable bookmark.
+        Raises:
+            SourceError: the database refused, or there are NULL keys and the settings forbid them.
+            StateError: the stream's bookmark can't be used.
         """
         plan, state = self.plan, self._state
         database, snapshots = self.context.database, self.context.snapshots
@@ -152,9 +156,10 @@ class StreamReading(ABC, Generic[R]):
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
-        """The stream for the columnar driver; None: its rows are read over JDBC.
+        """The stream as the database's columnar driver reads it; None: its rows are read over JDBC.
 
-        ConfigurationError: the user chose this reader, and it can't read the stream.
+        Raises:
+            ConfigurationError: the user chose this reader, and it can't read the stream.
         """
         database, only = self.context.database, self._settings.reader == "arrow"
         driver = database.source.dialect.columnar_driver

@@ -98,9 +98,12 @@ _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
 def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-    """Do the work, and retry it a few times if a connection breaks (ConnectionLostError).
+    """Do the work, and retry it a few times if a connection breaks.
 
     A failed attempt must leave nothing behind.
+
+    Raises:
+        ConnectionLostError: the last attempt lost its connection, too.
     """
     for attempt, pause in enumerate(PAUSES, start=1):
         try:

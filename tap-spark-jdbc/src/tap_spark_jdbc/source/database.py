@@ -53,7 +53,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Oldest:
-    """The oldest transaction that may write: its age in seconds, if there is one, and the clock."""
+    """The oldest transaction that may still write: its age in seconds (None if there is none), and
+    the clock at that time.
+    """
 
     age: int | None
     now: int
@@ -270,7 +272,9 @@ class Database:
         )
 
     def oldest_transaction(self) -> Oldest | None:
-        """The oldest transaction that may still write; None: it is not shown to this user."""
+        """The oldest transaction that may still write rows; None: the database or the user's rights
+        don't show it.
+        """
         dialect, root = self.source.dialect, self._root
         if dialect.open_transactions is None or root._hidden:
             return None
@@ -292,7 +296,10 @@ class Database:
         return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))
 
     def connect(self) -> None:
-        """Open the connections for reading a stream; SourceError: the server refuses."""
+        """Open the connections for reading a stream.
+
+        Raises SourceError if the server refuses, or can't be reached.
+        """
         _ = self.connection
         if self.source.dialect.shares_snapshots:
             _ = self.snapshot_connection

@@ -125,7 +125,8 @@ def _rows(
 ) -> list[list[Row]]:
     """All rows of some queries with the given columns.
 
-    They come in a few values: a round trip for each row takes minutes on a big catalog.
+    They are packed into a few values, because a round trip to the JVM for each row would take
+    minutes on a big catalog.
     """
     questions = []
     for query, columns in queries.items():
@@ -218,7 +219,11 @@ def _like(pattern: str) -> str:
 
 
 def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """The tables and views within bounds; ConfigurationError: names are quoted otherwise."""
+    """The tables and views within bounds.
+
+    Raises:
+        ConfigurationError: the database quotes names differently from its dialect.
+    """
     mark = connection.identifier_quote()
     if mark != dialect.quote_mark:
         # The wrong mark turns a name into a string, and every value into its column's name.
@@ -271,7 +276,11 @@ def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
 
 
 def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
-    """Warn of tables without columns; SourceError: the user names one of them."""
+    """Warn of tables without columns, which can't be read.
+
+    Raises:
+        SourceError: the user names one of them.
+    """
     shown = {name: qualified(*name) for name in names}
     why = "the driver describes no column of {}; look at what the user may read there"
     if named := [shown[name] for name in names if bounds.is_named(*name)]:
@@ -283,7 +292,8 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
 def _columns(
     connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
 ) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
-    """The tables' columns and defaults, at once, or table by table if they are few.
+    """The columns of each schema's tables, and their defaults: all at once, or table by table if
+    only a few are needed.
 
     `names` maps each table to whether it is a view.
     """

@@ -65,10 +65,13 @@ class JdbcConnection:
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
-        """Connect; a `lasting` connection is reopened if it breaks, and holds no transaction.
+        """Connect, without a session.
 
-        ConfigurationError: the driver is not on Spark's class path, or does not accept the URL;
-        SourceError, in one line: unreachable, unknown database, wrong password, …
+        A `lasting` connection is reopened if it breaks, and holds no transaction.
+
+        Raises:
+            ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
+            SourceError: in one line: unreachable, unknown database, wrong password, …
         """
         what, hides_values = f"can't connect to {source.location}: ", source.hides_values
         with _refusing(what, hides_values=hides_values, connecting=True):
@@ -82,7 +85,9 @@ class JdbcConnection:
         return connection
 
     def within(self, *begin: str) -> None:
-        """Run each later `rows` in a transaction that begins so; without statements, in none."""
+        """Run each later `rows` in a short transaction that begins with these statements; without
+        any, in no transaction.
+        """
         with self._asking:
             self._begin = "; ".join(begin) or None
 
@@ -237,9 +242,12 @@ class JdbcConnection:
 
 
 def connected(gateway: Any, source: JdbcSource) -> Any:
-    """A new `java.sql.Connection`, without a session; Py4JJavaError: the driver's refusals.
+    """A new `java.sql.Connection`, without a session.
 
-    ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
+    The driver's refusals are raised as Py4J raises them.
+
+    Raises:
+        ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
     """
     jvm = gateway.jvm
     for name, value in source.dialect.system_properties.items():

@@ -34,7 +34,11 @@ _SERVER = re.compile(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+)
 
 
 def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
-    """The URL with `local(host, port)` for each server, or a ConfigurationError."""
+    """The URL with each server replaced by `local(host, port)`.
+
+    Raises:
+        ConfigurationError: it names its servers in an unsupported way.
+    """
     if short := _SHORT.fullmatch(url):
         url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
     found = _URL.fullmatch(url)
@@ -89,7 +93,11 @@ class IamLogin:
         self._made: float | None = None
 
     def token(self) -> str:
-        """A password valid for some minutes; ConfigurationError: no boto3, login or region."""
+        """A token to use as password, valid for at least some minutes.
+
+        Raises:
+            ConfigurationError: boto3 is not installed, or finds no login or no region.
+        """
         with self._making:
             if self._made is None or time.monotonic() - self._made > FRESH_SECONDS:
                 self._token = _token(*self._location)
@@ -138,9 +146,11 @@ _TLS = {
 class JdbcSource:
     """Access to the database.
 
-    A reader's transaction begins with `transaction` and reads in `snapshot`. `given` is the user's
-    own URL; through a tunnel, `tunnelled` is the driver's original one. With `hides_values`, as
-    some stream has masks, messages of the server that may quote a value are not shown.
+    A reader's transaction begins with `transaction` and reads in `snapshot`.
+
+    `given` is the user's own URL. If it leads through a tunnel, `tunnelled` is the driver's
+    original URL. With `hides_values`, because some stream has masks, the server's messages that may
+    quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -159,9 +169,12 @@ class JdbcSource:
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
-        """Find dialect and driver for the URL, without a JVM; the driver is fetched once.
+        """Find dialect and driver for the settings' URL (fetching the driver the first time).
 
-        ConfigurationError: it is unavailable.
+        Needs no JVM.
+
+        Raises:
+            ConfigurationError: the driver is unavailable.
         """
         known = dialect_of(settings.jdbc_url)
         dialect = known.with_driver(settings.driver, settings.driver_package)
@@ -202,7 +215,9 @@ class JdbcSource:
         return replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))
 
     def limited(self) -> JdbcSource:
-        """The same, for connections that ask the server whether it is there and don't wait long."""
+        """The same database, to be asked whether it is still there over connections that do not
+        wait long.
+        """
         alive = self.dialect.alive
         properties = {**self.dialect.properties, **(alive.properties if alive else {})}
         return replace(self, dialect=replace(self.dialect, properties=properties), transaction=())

@@ -62,7 +62,11 @@ _SHARED = "PGPASSFILE"
 
 
 def conninfo(source: JdbcSource) -> str:
-    """The connection string with password; ValueError: why libpq can't connect so."""
+    """The connection string, including the password.
+
+    Raises:
+        ValueError: why libpq can't connect in the same way.
+    """
     if source.driver != source.dialect.driver or not source.url.startswith(_PREFIX):
         raise ValueError(f"the driver is {source.driver}")
     address, _, query = source.url.removeprefix(_PREFIX).partition("?")
@@ -130,7 +134,10 @@ class ColumnarDatabase:
         self._opened: dict[str, Any] = {}
 
     def opened(self, connection: str) -> Any:
-        """ADBC's database for a connection string, or an ImportError, or ADBC's Error."""
+        """ADBC's database for this libpq connection string.
+
+        Raises ImportError or ADBC's Error if there is none.
+        """
         with self._opening:
             if connection not in self._opened:
                 _forget_environment()
@@ -172,9 +179,11 @@ def _opened(connection: str) -> Any:
 
 
 def _forget_environment() -> None:
-    """Remove libpq's environment variables, which replace whatever no setting says.
+    """Remove libpq's environment variables, in the tap as in a worker, because they would replace
+    whatever no setting says.
 
-    They lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ).
+    They could lead to another server (PGHOSTADDR, PGSERVICE), or change a session (PGOPTIONS, PGTZ,
+    PGDATESTYLE).
     """
     for name in [each for each in os.environ if each.startswith("PG") and each != _SHARED]:
         del os.environ[name]

@@ -56,7 +56,11 @@ class MariaDbLogin:
 
 
 def login_of(source: JdbcSource) -> MariaDbLogin:
-    """The login, as the JDBC driver uses it; ValueError: why only that driver can."""
+    """The login, as the JDBC driver would use it.
+
+    Raises:
+        ValueError: why only that driver can connect as the URL says.
+    """
     if source.driver != known_dialects()["mariadb"].driver:
         raise ValueError(f"the driver is {source.driver}")
     found = MARIADB_URL.fullmatch(source.url)

@@ -82,7 +82,8 @@ class IdleConnections:
     def one(self, gateway: Any, source: JdbcSource) -> Iterator[tuple[Any, str]]:
         """A connection, and the statements that its use must begin with; closed if the use fails.
 
-        One in a transaction is closed, too: it has a snapshot, or locks that others wait for.
+        A connection in a transaction is closed as well, because it has a snapshot, or holds locks
+        that others wait for.
         """
         if source.snapshot == PINNED:
             connection = self._pinned.get()
@@ -217,7 +218,9 @@ class ServerWatch:
             )
 
     def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
-        """Close connections that wait while their session was seen idle twice in a row."""
+        """Close connections that wait for an answer while their session does nothing, as seen in
+        two successive checks.
+        """
         sessions = {each.session: each for each in waiting if each.session is not None}
         idle = {session for session in sessions if connection.is_idle(session)}
         for session in idle & self._idle:

@@ -227,7 +227,9 @@ class SliceWriter:
         database: Database,
         job_errors: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """Nothing is written yet; without `columnar`, `reader` makes the one for JDBC.
+        """Nothing is written yet.
+
+        Without `columnar`, rows are read over JDBC, by the reader that `reader` makes.
 
         `job_errors` turns errors of a Spark job that writes to a location into the stream's.
         """

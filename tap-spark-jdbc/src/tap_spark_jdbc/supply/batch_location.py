@@ -77,7 +77,9 @@ class BatchLocation:
         self._lock = Lock()
 
     def new_folder(self, stream: str) -> str:
-        """A folder, relative to the root, for one attempt to write a slice."""
+        """A folder for one attempt to write a slice, relative to the root; no other attempt uses
+        it.
+        """
         with self._lock:
             folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
             self._counts[stream] += 1
@@ -131,7 +133,9 @@ class BatchColumns:
 
     @property
     def metadata(self) -> bool:
-        """Whether files have metadata columns; not if the source has one of that name."""
+        """Whether files have metadata columns; a source column of the same name is left to the
+        target.
+        """
         has_own = bool(METADATA_COLUMNS.keys() & self.plan.sent_columns.keys())
         return self.location.metadata and not has_own
 
@@ -150,7 +154,9 @@ class BatchColumns:
 
     @cached_property
     def long(self) -> list[str]:
-        """Columns that may be long, except keys: their bounds in the footer help find files."""
+        """Non-key columns that may hold long values; a key's bounds are kept in the footer, to find
+        files by them.
+        """
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)

@@ -84,7 +84,9 @@ class BoundaryAccount:
         return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
-        """Prepare for pieces, known only at their end: any row may be in the bookmark's window."""
+        """Prepare for the pieces of a slice whose result is only known at its end: any row may be
+        in the bookmark's window.
+        """
         self.sends_late = self._extraction.begins_below
 
     def record(self, found: Found) -> None:
@@ -106,7 +108,8 @@ class BoundaryAccount:
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
         """The bookmark, if it moves, and the progress that STATE may hold once a slice is sent.
 
-        None: STATE must not advance, as a run that continues here would send rows again.
+        None: a later run could not continue from here without sending rows again, so STATE must not
+        advance.
         """
         progress, bookmark = self._progress, None
         if each.late and self._leaves_bookmark:

@@ -111,7 +111,9 @@ class Counted:
 
 
 class Unreachable(Exception):
-    """The columnar driver is not installed, or can't connect."""
+    """The database can't be read by the columnar driver, which is not installed or can't
+    connect.
+    """
 
 
 class Unwritable(Exception):

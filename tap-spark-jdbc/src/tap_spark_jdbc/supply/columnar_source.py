@@ -121,7 +121,10 @@ class ColumnarSource:
         return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
     def has_read(self, outcome: Outcome, location: str) -> bool:
-        """Whether the slice was read, or is left to JDBC; other failures are raised."""
+        """Whether the slice was read; False: it must be read over JDBC.
+
+        Other failures are raised.
+        """
         if outcome.state != UNREACHABLE:
             self.works = True
         elif not self.works:
@@ -150,7 +153,9 @@ class ColumnarSource:
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
     def _has_boundaries(self, each: Slice[Point]) -> bool:
-        """Whether rows may lie at a boundary; the column for it costs a fifteenth of the time."""
+        """Whether rows of a slice may lie at a boundary; fetching one more column takes a fifteenth
+        of the time.
+        """
         if self.sql.plan.replication_key is None:
             return False
         at_end = each.key is None or each.key.closed or self.sql.upper_since is not None

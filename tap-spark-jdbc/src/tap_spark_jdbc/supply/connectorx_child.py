@@ -52,7 +52,9 @@ def main() -> None:
 
 
 def _end_with_tap() -> None:
-    """Let SIGIO end this process once standard input is closed, by the tap or by its end."""
+    """Let SIGIO, which ends a process, be sent once the tap closes standard input; the end of the
+    tap also closes it.
+    """
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()

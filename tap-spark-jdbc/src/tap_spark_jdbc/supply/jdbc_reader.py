@@ -236,7 +236,8 @@ class JdbcReader(ABC):
     ) -> Outcome:
         """Read a slice into a sink of this process that writes to `location`.
 
-        Unless `bounded`, it and its round trips may have any size: a sink takes rows once.
+        Unless it is `bounded`, it may have any size, and its round trips any number of bytes,
+        because what a sink has taken can't be fetched again with fewer rows.
         """
 
         def in_sink() -> tuple[Sink, Callable[[], None]]:
@@ -302,7 +303,9 @@ class JdbcReader(ABC):
 
 
 class JvmReader(JdbcReader):
-    """Reads by Spark's reader of rows in this JVM, each slice over its own connection."""
+    """Reads by Spark's own reader of rows in this process's JVM, each slice over its own
+    connection.
+    """
 
     def _send(
         self,

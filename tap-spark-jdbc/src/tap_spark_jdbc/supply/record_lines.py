@@ -307,7 +307,9 @@ def _spelled_by_java_17(numbers: pa.Array) -> pa.Array:
 
 
 def _whole_digits(number: float, bits: int) -> str | None:
-    """The digits with which Java 17 prints a large whole number of `bits` bits; None: as others."""
+    """The digits with which Java 17 prints a large whole number of this many significant bits;
+    None: the same as other versions.
+    """
     if not abs(number) < 2.0**_MOST_BITS:
         return None
     whole = abs(int(number))

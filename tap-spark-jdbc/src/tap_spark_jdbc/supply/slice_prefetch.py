@@ -76,7 +76,9 @@ class SlicePrefetch(Generic[R]):
         make: Callable[[Slice[Point]], R],
         context: ReadContext,
     ) -> None:
-        """Nothing is made before `start` or `results`; slices are consumed lazily.
+        """Nothing is made before `start` or `results`.
+
+        The context's planner consumes the slices lazily.
 
         `make` is called again if a connection breaks; it removes what a failed attempt leaves.
         """
@@ -321,11 +323,14 @@ class Spool:
         on_trouble: Callable[[], object],
         on_end: Callable[[Found], object],
     ) -> Iterator[SpoolFile]:
-        """Render a slice of any size; a piece is deleted, and the next made, on request.
+        """Render a slice of any size piece by piece.
 
-        Rendering begins with the slice's turn: a waiting one would occupy a task that slices before
-        it need. It is retried before the first piece, when nothing is sent yet. `on_end` is called
-        with what was found in the slice, after the last piece.
+        A piece is deleted, and the next one made, once that is requested.
+
+        Rendering begins when the slice's turn has come: while waiting for a reader it would occupy
+        a task that the slices before it need. It is retried if it fails before the first piece,
+        when nothing is sent yet. `on_end` is called with what was found in the slice, once there is
+        no further piece.
         """
 
         def begin() -> tuple[StreamedLines[Lines], Path | None]:

@@ -166,7 +166,10 @@ class StreamErrors:
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
-        """Name a stream in its errors, and leave it out if it may be; then call `skipped`."""
+        """Handle errors of one stream and name it in them.
+
+        `skipped` is called once the stream is left out.
+        """
         try:
             yield
         except OF_A_STREAM as error:
@@ -198,7 +201,9 @@ class StreamErrors:
                 skipped()
 
     def check(self, streams: int) -> None:
-        """SourceError if none of the run's `streams` arrived, unless the user skips any."""
+        """Before the run's end: SourceError if none of its `streams` arrived, unless the user wants
+        to skip any.
+        """
         if self.reasons and not streams and not self.skips_all:
             raise SourceError(TapCode.NO_STREAM_ARRIVED, first_of([*self.reasons.values()]))
 

@@ -136,7 +136,9 @@ class RowColumn:
 
     @property
     def unchanged(self) -> npt.NDArray[np.bool_]:
-        """Which values are not in the log: large ones outside of the row, left as they were."""
+        """Which values are not in the log, because they are large values stored outside of the row,
+        and the change did not affect them.
+        """
         found: npt.NDArray[np.bool_] = self.kinds == _UNCHANGED
         return found
 

@@ -98,7 +98,11 @@ class ChangeLog(ABC, Generic[B]):
 
     @abstractmethod
     def overview(self) -> str:
-        """The log, as text for users; SingerSparkError: it can't be read, and what to do."""
+        """The log, and whether it can be read at all, as text for users.
+
+        Raises:
+            SingerSparkError: it can't be read, and what to do.
+        """
 
     @abstractmethod
     def drop(self) -> list[str]:
@@ -244,11 +248,13 @@ class LogBookmark(StreamPosition):
     """Where a stream continues in the log: all that was committed before `lsn` has been sent.
 
     Attributes:
-        slot: The slot of this position; None: written by hand, perhaps with a position alone.
+        slot: The slot of this position; None if the bookmark was written by hand, which may lack
+            all but the position.
         system: The server's identifier.
         table: The table's OID, which differs for another table of the same name.
         published: The OID of what publishes it.
-        moment: The table's snapshot, whose rows are not sent again; None: the log is past it.
+        moment: The snapshot in which the table was read; what it shows is not sent again. None once
+            the log is past it.
         timeline: The server's timeline.
         partitions: The OIDs of the table's partitions; None if it has none.
         key: The records' key.
@@ -284,7 +290,11 @@ class LogBookmark(StreamPosition):
 
     @classmethod
     def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
-        """Parse an entry; None: there is none, or of another method; StateError: malformed."""
+        """Parse a stream's entry; None: there is none, or one of another replication method.
+
+        Raises:
+            StateError: it is malformed.
+        """
         if entry is None or entry.get("replication_method") != LOG_BASED:
             return None
         try:

@@ -87,7 +87,9 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
 
 
 def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
-    """Raise StateError if a partition came with rows; warn of those gone, whose rows stay."""
+    """Raise StateError if a partition was attached with rows; warn about detached ones, whose rows
+    may stay on purpose.
+    """
     if bookmark.partitions is None or table.partitions is None:
         return
     for oid in table.partitions - bookmark.partitions:

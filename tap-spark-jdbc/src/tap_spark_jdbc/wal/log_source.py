@@ -89,7 +89,8 @@ class LogServer:
     Attributes:
         version: Its version number, like 180001.
         role: The user, quoted.
-        replicates: The user has REPLICATION; a provider's role may allow slots to others.
+        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to
+            other users, too.
         encoding: The database's encoding.
     """
 
@@ -234,7 +235,9 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
 def _check_same_identity(
     plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]
 ) -> None:
-    """Refuse differing identities: a leaf logs by its own, and the server sends by the root's."""
+    """Refuse differing identities, because a partition logs old rows by its own identity, and the
+    server sends them by the root's.
+    """
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
         return

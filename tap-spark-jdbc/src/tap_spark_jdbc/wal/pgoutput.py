@@ -201,7 +201,10 @@ class LogValues:
     table: str
 
     def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """The values of columns from their texts; SourceError: one that does not fit."""
+        """The values of some columns from their texts in the log.
+
+        SourceError: one does not fit, naming its column.
+        """
         found: dict[str, pa.Array] = {}
         for_server = {}
         for name, column_texts in texts.items():

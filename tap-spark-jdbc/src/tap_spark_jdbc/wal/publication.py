@@ -118,7 +118,9 @@ class Publication:
         return self._published(tables) if lacking else known
 
     def too_new(self, slot: str) -> SourceError:
-        """The error for a publication unknown to the older catalogs that the log is read by."""
+        """The error for a publication younger than the slot: the server reads its log with the
+        catalogs of the time when it was written.
+        """
         return SourceError(
             TapCode.LOG_PUBLICATION,
             f"publication {self.name} is not there, or younger than the write-ahead log that slot "
@@ -127,9 +129,11 @@ class Publication:
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
-        """Wait for transactions that wrote before their table was published, perhaps unlogged.
+        """Wait for transactions that wrote before their table was published, because their changes
+        may not be in the log.
 
-        SourceError: one of these transactions does not end.
+        Raises:
+            SourceError: one of these transactions does not end.
         """
         has_waited = [self._wait(table) for table in tables]
         if any(has_waited) and self._server.version < 180_000:

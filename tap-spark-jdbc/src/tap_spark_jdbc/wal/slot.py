@@ -55,7 +55,8 @@ class LogSlot:
 
     Attributes:
         confirmed: The position at which it begins.
-        timeline: The server's timeline; each failover or restore changes it.
+        timeline: The server's timeline; it changes with each failover, and each restore to an
+            earlier moment.
     """
 
     def __init__(
@@ -71,7 +72,10 @@ class LogSlot:
         self.timeline = ""
 
     def look(self, *, waits: bool = True) -> bool:
-        """Whether the slot exists, and where it begins; SourceError: it is lost, or not ours."""
+        """Whether the slot exists; updates where it begins.
+
+        SourceError: it is no longer usable, or not ours.
+        """
         found = self._made() if waits else next(iter(self._found()), None)
         if found is None:
             return False
@@ -145,7 +149,9 @@ class LogSlot:
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
-        """The position up to which commits can be read, once the log in memory is flushed."""
+        """The position up to which commits can be read; write-ahead log that is only in memory is
+        flushed first.
+        """
         ((inserted, flushed),) = self._rows(_POSITIONS)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
@@ -171,7 +177,9 @@ class LogSlot:
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there may be a message up to a position; the server decodes just enough."""
+        """Whether there may be any message up to a position; the server decodes only as much as
+        needed to find one.
+        """
         if self._server.encoding == _NO_ENCODING:
             # Over JDBC it would refuse a text that is not UTF-8.
             return True
@@ -194,7 +202,9 @@ class LogSlot:
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:
-        """Wait for transactions that are logged but not yet visible: the slot begins after them."""
+        """Wait for transactions whose commit is logged but not yet visible, because the slot begins
+        after them.
+        """
         ((snapshot,),) = self._rows("SELECT CAST(pg_catalog.pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))
         end = time.monotonic() + 1

@@ -112,7 +112,9 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
 def key_of_bookmark(
     name: str, value: Any, columns: Mapping[str, str], source: str
 ) -> BookmarkKey | None:
-    """The key from a saved value's form, as a user may have set its type; None if unclear."""
+    """The key from a saved value, by its form first, since a user may have set the key's type; None
+    if unclear.
+    """
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -220,7 +222,9 @@ def newest_row_text(age: float, idle: float | None) -> str:
 
 
 def unread_lags(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """As `lags_at` if the run that left a state ended early; otherwise there is no lag."""
+    """As `lags_at`, if the run that left a state did not read all that the source had; otherwise
+    there is no lag.
+    """
     return lags_at(state, moment) if ended_early(state) else {}
 
 

@@ -167,7 +167,9 @@ class CheckpointFile:
         self._taken = _run_folders(lock.layout, staged_files(current)) if current else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Replace the checkpoint by a newer one; False if another wrote it or that failed."""
+        """Replace the checkpoint by a newer one; returns False if another process wrote it or the
+        storage failed.
+        """
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
         try:

@@ -179,7 +179,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
-    """The members common to all journals; `last_committed` is as when the lock was taken."""
+    """The members common to all journals.
+
+    `last_committed` is the last committed run when the lock was taken.
+    """
     return {
         "run_id": run.run_id,
         "pipeline": layout.pipeline,

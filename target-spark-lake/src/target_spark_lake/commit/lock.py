@@ -154,7 +154,11 @@ class RunLock:
         self._thread.start()
 
     def ensure_held(self) -> None:
-        """Check that this run's generation is the highest one; raises LockedError if it isn't."""
+        """Check that this run's generation is the highest one present.
+
+        Raises:
+            LockedError: another run took the pipeline over.
+        """
         newest = newest_entry(self.storage, self.layout)
         if newest is None:
             raise LockedError(

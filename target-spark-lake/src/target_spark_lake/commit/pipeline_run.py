@@ -91,7 +91,9 @@ class PipelineRun:
 
     @cached_property
     def starts_over(self) -> bool:
-        """Whether no state was saved yet, or it was emptied by hand (`state reset`)."""
+        """Whether a tap has no state to start from: none was saved yet, or it was emptied by hand
+        (`state reset`).
+        """
         saved = self.committed_state()
         if saved is None:
             return True
@@ -104,7 +106,8 @@ class PipelineRun:
 
     @property
     def shapes(self) -> Mapping[str, str]:
-        """What determined each stream's table (`StreamSink.shape`) at its last commit.
+        """What determined each stream's table (`StreamSink.shape`) when a committed run last
+        loaded it.
 
         Streams that only version 0.1.0 loaded are not known.
         """
@@ -155,7 +158,8 @@ class PipelineRun:
         return record
 
     def current_record(self, stream: str, table: str) -> TableRecord | None:
-        """The table's record with the columns that readers see: those of its log, if it has one.
+        """The table's record with the columns that readers see: those of the table's own log, if it
+        has one.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.

@@ -43,7 +43,8 @@ Item = TypeVar("Item")
 
 
 def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
-    """Publish a committed run: files, table logs and records, state, the mark in the journal.
+    """Publish a committed run: new files, table logs, retired files, table records, state, mark in
+    the journal.
 
     Returns the published entry. If another process takes over, that one finishes the run.
 
@@ -163,9 +164,11 @@ def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[It
 
 
 def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
-    """Raise LockedError if another process has published the run, or abandoned it.
+    """Check that no other process has published the run meanwhile, or abandoned it, which makes its
+    old files current.
 
-    An abandoned run's old files are current again.
+    Raises:
+        LockedError: another process did.
     """
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase not in phases:
@@ -242,7 +245,11 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
 
 
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
-    """Raise StorageError if a file is missing or truncated; make all survive a power cut."""
+    """Refuse a commit with missing or truncated files, and make the others survive a power cut.
+
+    Raises:
+        StorageError: names the file.
+    """
     files = tuple(staged)
     sizes = each(storage, lambda file: storage.size(file.path), files)
     for file, size in zip(files, sizes, strict=True):

@@ -68,12 +68,15 @@ class Recovery:
     Attributes:
         last: The last committed run, published by now; None before the first.
         saved: The current state; None before the first.
-        checkpoint: What the next run can resume from, signed by the new holder; None for nothing.
+        checkpoint: What the next run can resume from, signed by the new holder; None if there is
+            nothing.
         finished: Run that was published here.
         rolled_back: Runs found dead before their commit.
         decided: Ids of all decided runs, newest first.
-        signed: Run that last wrote the state outside the bucket; its journal proves whose it is.
-        abandoned: For a run abandoned on request: its id, who reverted it, why, and what is lost.
+        signed: The run that last wrote the state in a place outside the bucket; its journal proves
+            whose place it is.
+        abandoned: For a run abandoned on request: its id, the run that reverted it, why, and what
+            is lost; otherwise None.
     """
 
     last: RunEntry | None
@@ -89,7 +92,8 @@ class Recovery:
 def recover(
     lock: RunLock, store: StateStore, *, may_move: bool = True, abandoning: str | None = None
 ) -> Recovery:
-    """Finish committed runs, undo others, and remove what can't be resumed from.
+    """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can
+    resume from.
 
     A state kept elsewhere is moved to the store if `may_move`; the committed run `abandoning` is
     reverted if it can't be published.
@@ -342,9 +346,10 @@ def _undoing(
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:
-    """Whether a table would hold the rows twice that the next run sends again.
+    """Whether the rows that the next run sends again would be duplicated in a table.
 
-    A table with one row per key, or one that is replaced, would not.
+    A table with one row per key, or one that is replaced, takes the same rows again without
+    duplicates.
     """
     return record is not None and (record.method.keeps_versions or record.is_history_at(table))
 
@@ -381,7 +386,9 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
-    """The stream of a file, by its table's record, or else by its staged path below `STAGED`."""
+    """The stream of a file: by the record of its table, or else by its staged path, below
+    `staging/runs/<pipeline>/<run>/<stream>`.
+    """
     for path, record in plan.tables.items():
         if table_of_file(file.final) == table_of_record(path):
             return record.stream

@@ -44,7 +44,11 @@ NOT_PUBLISHED = (
 
 
 def check_has_run(storage: Storage, pipeline: str) -> None:
-    """Raise ConfigurationError, which lists the pipelines, if this one never ran in the lake."""
+    """Refuse a pipeline that never ran in the lake.
+
+    Raises:
+        ConfigurationError: names the existing pipelines.
+    """
     if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
         return
     known = pipelines(storage, *KINDS)
@@ -71,7 +75,9 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """Outcome of a decided run: a committed one runs until it is published, and then succeeds."""
+    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only
+    after that.
+    """
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
     is_running = lock is not None and lock.run_id == entry.run_id and lock.is_held()

@@ -133,7 +133,11 @@ def check_resumed(
     checkpoint: Checkpoint | None,
     pipeline: str,
 ) -> Checkpoint:
-    """Return the checkpoint; raises StateError if the run resumes from anything else."""
+    """Return the checkpoint; refuse a run that resumes from anything else.
+
+    Raises:
+        StateError: it resumes from another checkpoint, or there is none any more.
+    """
     if checkpoint is None:
         raise StateError(
             LakeCode.RESUMPTION_LOST,
@@ -155,7 +159,10 @@ def pipeline_of(state_id: str) -> str:
 
 
 def state_id_of(pipeline: str) -> str:
-    """The state id of `meltano run` for a pipeline of this name; other names are their own."""
+    """The state id that `meltano run` uses for a pipeline of this name.
+
+    Other names are their own state ids.
+    """
     parts = STATE_ID_AS_PIPELINE.fullmatch(pipeline)
     return ":".join(part for part in parts.groups() if part) if parts else pipeline
 

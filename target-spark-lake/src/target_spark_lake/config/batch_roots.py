@@ -1,4 +1,6 @@
-"""The setting `batch_roots`: where BATCH messages may name files; nothing else is read."""
+"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from elsewhere.
+The names of files are parsed without accessing any storage.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,10 @@ class BatchRoots:
     def __init__(
         self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]
     ) -> None:
-        """Resolve the roots, by default the bucket, with fsspec's `options`; accesses no file."""
+        """Resolve the roots, by default the bucket.
+
+        No file is accessed yet. fsspec's `options` are for all of them.
+        """
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)
@@ -149,9 +154,11 @@ class BatchRoots:
     def locations(
         self, stream: str, url: str
     ) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
-        """The locations that a name may mean, the likelier first, and the error if none has a file.
+        """The locations that a name may mean, the likelier first, and the error to raise if no file
+        is at any of them.
 
-        There is one if a reading is not allowed, which must not reveal whether a file is there.
+        There is such an error if one reading of the name is not allowed, because that reading must
+        not reveal whether a file is there.
 
         Raises:
             ProtocolError: no reading of the name leads to an allowed location.

@@ -1,4 +1,6 @@
-"""The setting `notify`: receivers of outcomes, by URLs that are secret but for scheme and host."""
+"""The setting `notify`: receivers of run outcomes, each with a URL that is secret except for scheme
+and host.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class Receiver:
 
 
 def receiver_problems(given: object, max_lag: object) -> list[str]:
-    """Problems of the setting beside its types, without any part of a URL."""
+    """Problems of the setting, apart from its types; never shows any part of a URL.
+
+    `max_lag` is the bound for notices of a lag; None if there is none.
+    """
     entries = given if isinstance(given, list) else ()
     wants_lag = [each.get("on") for each in entries if isinstance(each, Mapping)]
     problems = [

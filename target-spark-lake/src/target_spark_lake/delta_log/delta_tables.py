@@ -42,7 +42,8 @@ UNREADABLE = "%"
 
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Write the entry that undoes another run's, or, if that was not made, one that prevents it.
+    """Write the entry that undoes another run's, if that was made, or else one that keeps it from
+    being made later.
 
     Either entry contains this run's transaction, so that a process that still tries to publish the
     other run finds a later one.

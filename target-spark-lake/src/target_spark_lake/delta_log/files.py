@@ -78,7 +78,9 @@ def _readable(folder: str) -> str:
 
 
 def logged_columns(record: TableRecord) -> Struct:
-    """A table's columns in its log: the stream's, then those derived from folders of times."""
+    """A table's columns as its log has them: the stream's, followed by those derived from times in
+    folder names.
+    """
     made = (part.derived_column for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
@@ -157,7 +159,9 @@ def _restated(
 
 
 def rearrangement(storage: Storage, before: DeltaSnapshot, change: TableChange) -> DeltaChange:
-    """The entry's content if rows only move to other files; columns and partitions stay."""
+    """The log entry's content if the table's rows only move to other files; columns and partitions
+    stay.
+    """
     assert change.record is not None
     planned = DeltaCommit(
         change.table,
@@ -212,7 +216,8 @@ def _check_values(
 
 
 def _statistics_text(known: FileStatistics, described: Mapping[str, LakeType]) -> str:
-    """A file's `stats` of the described columns; only its rows if its footer lacks something.
+    """A file's `stats`: what its footer says about the described columns, or only the rows if it
+    lacks something.
 
     If a file has statistics, but none of a column, delta-rs finds none of its rows by a filter on
     that column.

@@ -86,7 +86,9 @@ class DeltaCommit:
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:
-        """The commit as a JSON object, without empty members that older programs don't know."""
+        """The commit as a JSON object; rarely used members are left out if empty, because older
+        programs don't know them.
+        """
         body = asdict(self)
         return {name: value for name, value in body.items() if value or name not in OF_SOME}
 

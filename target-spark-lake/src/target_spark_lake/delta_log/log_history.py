@@ -133,9 +133,11 @@ def only_rearranges(storage: Storage, table: str, version: int) -> bool:
 def unreferenced(
     storage: Storage, table: str, record: TableRecord, before: datetime
 ) -> Unreferenced:
-    """What no version needs that was current at `before` or later, or in the owner's retention.
+    """What no version needs that was current at `before` or later, or at an earlier moment if the
+    table's owner keeps files longer.
 
-    Raises a StorageError if the log is missing or can't be read.
+    Raises:
+        StorageError: the log is missing or can't be read.
     """
     # Listed first, so that files written meanwhile are not included.
     listed = storage.list(table)
@@ -174,7 +176,11 @@ def forget(storage: Storage, unreferenced: Unreferenced) -> Sequence[str]:
 
 
 def retention(configuration: Mapping[str, str], table: str) -> timedelta:
-    """How long the owner keeps replaced files; zero if not set, StorageError if no interval."""
+    """How long the table's owner keeps replaced files; zero if not set.
+
+    Raises:
+        StorageError: the value is not an interval.
+    """
     text = configuration.get(RETENTION, "").strip().lower()
     amounts = text.removeprefix("interval").strip()
     if _AMOUNT.sub("", amounts).strip() or (text and not amounts):
@@ -195,7 +201,9 @@ def _is_entry(table: str, path: str) -> bool:
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:
-    """The entries from the first one written since an instant, or without a time, on."""
+    """The entries written since an instant, and all after them; an entry without a time counts as
+    young.
+    """
     for number, entry in enumerate(entries):
         if entry.modified is None or entry.modified >= before.timestamp():
             return list(entries[number:])

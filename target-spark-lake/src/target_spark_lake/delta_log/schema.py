@@ -117,7 +117,9 @@ def columns_in_the_way(current: str, before: str, after: str | None) -> list[str
 
 
 def _holds(now: Any, before: Any) -> bool:
-    """Whether files of the type before can be read as the current one; members may be added."""
+    """Whether files with the type before can be read with the current type: struct members may have
+    been added.
+    """
     match now, before:
         case {"fields": [*some]}, {"fields": [*others]}:
             known = _by_name(some)

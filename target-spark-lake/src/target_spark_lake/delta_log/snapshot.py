@@ -99,9 +99,11 @@ class DeltaSnapshot:
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's log, which others may have changed.
+        """The record with the columns of the table's log, which others may have changed since the
+        last run.
 
-        Raises a SchemaError if a column has a type that no lake column has.
+        Raises:
+            SchemaError: a column has a type that no lake column has.
         """
         try:
             logged = columns_of_log(self.schema)

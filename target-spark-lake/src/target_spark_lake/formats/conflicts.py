@@ -47,7 +47,11 @@ _LOWER_BITS = (1 << 63) - 1
 def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordBatch:
     """Reduce rows to the columns of the decision, under names that no user's column has.
 
-    The rows have the columns `MergeRules.columns` and `ROW_ID`; on the side `PRESENT` only the key.
+    Args:
+        rows: Columns `MergeRules.columns` and `ROW_ID`; for a key that is still in the source, only
+            the key.
+        rules: How to decide between the rows of a key.
+        side: Whose rows they are.
     """
     columns = {
         name: _one_zero(rows.column(key))
@@ -68,10 +72,14 @@ def contenders(rows: pa.RecordBatch, rules: MergeRules, side: int) -> pa.RecordB
 
 
 def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
-    """Decide each row: `ROW_ID`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of those that don't stay.
+    """Decide what becomes of each row: `ROW_ID`, `VERDICT`, `GONE`, `DELETED`, `TAKER` of each that
+    does not stay.
 
-    The rows are all contenders of some keys, those of the table only if they may be affected. A
-    column that a row's side lacks is NULL.
+    Args:
+        rows: All contenders of some keys, those of the table only if they may be affected; a column
+            that the side of a
+            row lacks is NULL.
+        rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:
         return arrow_schema(DECIDED).empty_table()

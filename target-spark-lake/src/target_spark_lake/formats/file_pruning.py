@@ -93,7 +93,9 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
 
 
 def _ascend(files: Sequence[pyarrow.parquet.ParquetFile], keys: tuple[str, ...]) -> bool:
-    """Whether each key of the files is greater than the one before it, as in a read by key."""
+    """Whether each key is greater than the one before it, through all files, as in a table read by
+    its key.
+    """
     last: pa.Table | None = None
     for file in files:
         for group in range(file.metadata.num_row_groups):
@@ -231,7 +233,9 @@ def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
 
 
 def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileStatistics]) -> None:
-    """Check keys once more: rows of adopted files were not checked one by one."""
+    """Check keys once more: invalid records were refused before, but adopted files are not checked
+    row by row.
+    """
     for each in staged:
         for key in keys:
             known = each.columns[key]

@@ -52,7 +52,9 @@ _OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 @dataclass(frozen=True)
 class CompactedTable:
-    """The result for a table: number and bytes of the files removed, and of their replacements."""
+    """The result for a table of a stream: number and bytes of the files removed and of those that
+    replace them.
+    """
 
     stream: str
     table: str
@@ -264,7 +266,9 @@ class Vacuumed:
 
 
 def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
-    """Remove what is older than `age`, without a trace if there is nothing; ends the run.
+    """Remove what is older than `age`; if there is nothing the run leaves no trace.
+
+    The run is ended in any case.
 
     Raises:
         LockedError: a dead run can be resumed, or another run took over the pipeline.

@@ -118,7 +118,9 @@ class _Merge:
         return Conflict(rules, self._types, self._incoming, self._candidates, known, keys)
 
     def _refuse_too_many(self, gone: int) -> None:
-        """Check, before anything is written, that not too many rows are gone from the source."""
+        """Check, before anything is written, that the source lacks no more rows than the user
+        allows.
+        """
         if self._load.present is None or not gone:
             return
         living, stream = self._living(), self._load.schema.stream
@@ -228,13 +230,17 @@ class _Merge:
         return self._load.schema.method.has_history or self._is_internal(file)
 
     def _is_internal(self, file: NumberedFile) -> bool:
-        """Whether a staged file has columns not for readers, or lacks its hive folders."""
+        """Whether a staged file has columns that readers must not see, or lacks the hive folders it
+        should be in.
+        """
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)
 
 
 def _columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
-    """The table's columns, with those of mark and version once they are needed."""
+    """The table's columns; without metadata, the columns of mark and version are added as soon as
+    one is needed.
+    """
     may_mark = rules.deletes or rules.activated is not None or load.present is not None
     needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}
     return merging_columns(load.columns, [name for name in needed if needed[name]])

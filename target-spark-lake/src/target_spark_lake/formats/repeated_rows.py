@@ -53,6 +53,9 @@ def without_repeated(
     """The staged files without rows that the table has already, or that the run has sent before.
 
     As many of several identical rows without a key are left out as the table has.
+
+    Raises:
+        StorageError: a file can't be read or written.
     """
     if schema.sent_since is None or not staged or len(schema.bookmark_properties) != 1:
         return tuple(staged)

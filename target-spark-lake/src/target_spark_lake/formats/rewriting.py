@@ -55,7 +55,9 @@ def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.
 
 
 def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Rows with unchanged columns, and deletes, filled from the newest row with values."""
+    """Rows with unchanged columns, filled from the newest row of the key that has a value for them;
+    a delete gets all values that it lacks.
+    """
     own = {*keys, *METADATA_COLUMNS, UNCHANGED, ROW_ID}
     is_delete = pc.is_valid(lacking[DELETED_AT])
     columns = {UNCHANGED: pa.nulls(lacking.num_rows, pa.string())}
@@ -72,7 +74,9 @@ def completed(lacking: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Ta
 def filled_in(
     rows: pa.Table, known: pa.Table, keys: Sequence[str], names: Sequence[str]
 ) -> pa.Table:
-    """Rows with the columns that the run lacks (`names`) as other writers left them."""
+    """Fill columns that the run does not send (`names`) from the rows of the same keys, as other
+    writers left them.
+    """
     theirs = _newest(rows, known, keys)
     return _with(rows, {name: _take(known[name], theirs) for name in names})
 

@@ -126,7 +126,9 @@ def table_files(
 def undeleted_rows(
     files: Sequence[NumberedFile], index: TableIndex
 ) -> tuple[int, list[NumberedFile]]:
-    """How many rows of the files are not marked as deleted, and the files that don't say."""
+    """Number of rows in the table's files not marked as deleted, and the files that must be read to
+    know.
+    """
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]
     return sum(number or 0 for number in nulls.values()), unknown

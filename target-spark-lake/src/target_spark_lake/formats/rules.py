@@ -98,7 +98,9 @@ class Verdicts:
     deleted: int = 0
 
     def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
-        """Number of rows per verdict in a file with these numbers (`NumberedFile.numbers`)."""
+        """Number of rows per verdict in a file whose row ids have these numbers
+        (`NumberedFile.numbers`).
+        """
         found: Counter[str] = Counter()
         for _, number in numbers:
             found.update(self.by_number.get(number, {}))

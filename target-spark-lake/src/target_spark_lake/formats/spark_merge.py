@@ -253,7 +253,9 @@ def _rewritten(
     scratch: Path,
     attempt: str,
 ) -> list[StagedFile]:
-    """Rewrite the files of the tasks that the batches name; of one task, if Spark ensures that."""
+    """Rewrite the files of the tasks whose numbers and verdicts these are; of one task, if Spark
+    can ensure that.
+    """
     found = list(batches)
     if not found:
         return []

@@ -31,7 +31,12 @@ class ShrunkTableError(RecordError):
 
 
 def refuse_shrink(stream: str, before: int, after: int, most_percent: float) -> None:
-    """Stop a run that would take more than `most_percent` of a table's rows: mostly a mistake."""
+    """Stop a run that would leave a table with far fewer rows, which is more often a mistake than
+    the truth.
+
+    Raises:
+        ShrunkTableError: the table would lose more than `most_percent` of its rows.
+    """
     if (before - after) * 100 > before * most_percent:
         raise ShrunkTableError(
             LakeCode.SHRUNK_TABLE,
@@ -59,7 +64,12 @@ class PresentKeys:
     max_deletes_percent: float
 
     def refuse_too_many(self, stream: str, gone: int, living: int) -> None:
-        """Stop a run that would delete more than `max_deletes_percent`: mostly a mistake."""
+        """Stop a run that would delete too many undeleted rows, which is more often a mistake than
+        the truth.
+
+        Raises:
+            RecordError: it would delete more than `max_deletes_percent` of them.
+        """
         if gone * 100 > living * self.max_deletes_percent:
             raise RecordError(
                 LakeCode.TOO_MANY_DELETES,
@@ -78,12 +88,14 @@ class StreamLoad:
     Attributes:
         schema: The stream's last SCHEMA.
         table: Folder of its table, relative to the bucket.
-        columns: Columns of the table after this run; none if nothing requires them.
+        columns: Columns of the table after this run; none if neither a record nor anything else
+            requires them.
         record: The table's current record; None for a new table.
         staged: The staged files, in the order of the records; those of one batch are in one folder.
         activated: The greatest version activated by the run; None if there was none.
         is_uniform: Whether the staged files certainly have those columns.
-        sends_all: Whether the run sent the stream whole: rows that it did not send no longer exist.
+        sends_all: Whether the run sent the stream whole, so that rows it did not send no longer
+            exist.
         present: The keys still in the source; None if the run does not send them.
     """
 

@@ -151,7 +151,9 @@ def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, .
 
 
 def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
-    """The load with the table's columns of now, which other writers may have changed."""
+    """The load with the table's current columns, which other writers may have changed since the
+    last run.
+    """
     snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load

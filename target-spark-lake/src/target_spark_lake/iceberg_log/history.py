@@ -211,7 +211,8 @@ def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
 
 
 def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Make the snapshot that undoes another run's, or, if that was not made, one that prevents it.
+    """Make the snapshot that undoes another run's, if that was made, or else keep it from being
+    made later.
 
     Either leaves this run's id with the table, so a process that still tries to publish the other
     run finds a later one.

@@ -132,9 +132,11 @@ def next_snapshot(
 
 
 def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Raise ConfigurationError if the settings here name another catalog than the run's.
+    """Refuse to look for the table elsewhere than where its run registered it.
 
-    Meltano's state backend has no such settings.
+    Raises:
+        ConfigurationError: the publishing process has other settings, or none (Meltano's state
+            backend).
     """
     here = chosen.registered(commit.table, is_new=commit.makes_table)
     if commit.registered != here:
@@ -279,7 +281,9 @@ def _restoration(
 
 
 def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
-    """Others' operations since the commit was planned; None if the history is too short."""
+    """Operations by others since the commit was planned, by snapshot; None if the history doesn't
+    reach back.
+    """
     found: list[Operation] = []
     number = now.number
     while number != commit.snapshot:

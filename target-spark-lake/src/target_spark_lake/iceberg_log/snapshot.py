@@ -58,7 +58,11 @@ class IcebergSnapshot:
 
     @classmethod
     def of(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
-        """The table's current state; StorageError if this program can't handle it any more."""
+        """The table's current state.
+
+        Raises:
+            StorageError: another writer changed it in a way that this program can't handle.
+        """
         snapshot = cls.unchecked(storage, table, found)
         snapshot.check_known()
         return snapshot
@@ -96,7 +100,9 @@ class IcebergSnapshot:
     def files(self) -> dict[str, DataFile]:
         """Its files, by path relative to the bucket.
 
-        Raises a StorageError if a manifest can't be read, or for delete files and foreign folders.
+        Raises:
+            StorageError: a manifest can't be read, there are delete files, or a file is outside the
+                table's folder.
         """
         return {self._path(each.file_path): each for each in self._data_files()}
 
@@ -154,9 +160,11 @@ class IcebergSnapshot:
         return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
 
     def current_record(self, record: TableRecord) -> TableRecord:
-        """The record with the columns of the table's schema, which others may have changed.
+        """The record with the columns of the table's schema, which others may have changed since
+        the last run.
 
-        Raises a SchemaError if a column has a type that no lake column has.
+        Raises:
+            SchemaError: a column has a type that no lake column has.
         """
         try:
             return with_logged_columns(record, logged_texts(record.columns, self.schema))
@@ -220,7 +228,8 @@ class IcebergSnapshot:
 def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) -> Schema:
     """The current columns with the run's planned change, which must fit the run's files.
 
-    Raises an UnpublishableError if columns of the files have changed.
+    Raises:
+        UnpublishableError: columns of the files have changed; the text says what to do.
     """
     current = now.schema
     if is_same(current, planned):

@@ -1,4 +1,5 @@
-"""BATCH messages of singer-sdk and of our tap; their files are located, and removed if ours.
+"""BATCH messages, as singer-sdk defines them, with the additions of our own tap, and their files:
+located in the bucket or outside, and removed if they may be.
 
 Files that no run took are removed a day after their tap wrote the last of them. A run moves or
 reads a file as soon as a message names it, so no checkpoint or living run needs the files that are
@@ -42,7 +43,10 @@ KEPT_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file of a manifest, by its URL there; rows and bytes are None if not given."""
+    """A file of a manifest, its URL as spelled there.
+
+    Rows and bytes are None if the tap does not give them.
+    """
 
     url: str
     rows: int | None = None
@@ -157,6 +161,8 @@ class BatchLocation:
     """A file of a manifest, located.
 
     Attributes:
+        storage: The storage it is in.
+        path: Its path there.
         size: Its size in bytes.
         in_bucket: Whether that storage is the lake's own bucket.
         is_ours: Whether it was written for this lake to consume; other files are only read.
@@ -264,7 +270,11 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
 def forgotten_batches(
     storage: Storage, layout: Layout, now: float | None = None
 ) -> dict[str, list[FileInfo]]:
-    """Files forgotten by `now`, by default the storage's clock, by the folder of their run."""
+    """Files forgotten by `now`, by the folder of their batch run.
+
+    Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just
+    read with a heartbeat.
+    """
     found = storage.list(BATCHES)
     if found and now is None:
         now = storage_time(storage, layout)

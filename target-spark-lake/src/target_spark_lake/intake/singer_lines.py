@@ -1,4 +1,5 @@
-"""Singer lines: RECORD lines are grouped by stream without parsing, others become dictionaries.
+"""Input of Singer lines: raw RECORD lines are grouped by stream without parsing, other messages
+become dictionaries.
 
 A RECORD line is recognized by its head, the bytes from its start to its record's `{`. A stream's
 head is learned from the first of its lines, which is parsed as JSON; from then on whole buffers of
@@ -60,7 +61,9 @@ class RecordLines:
     """Adjacent RECORD lines of one stream.
 
     Attributes:
+        stream: The stream's name.
         data: Whole lines, each with its newline.
+        rows: Number of lines.
         first_line: Number of the first one, from 1, in the input or the file that they come from.
         file: Name for errors of the BATCH file that they come from; None for lines of the input.
     """
@@ -286,7 +289,9 @@ class LineReader(GenericSingerReader[bytes]):
     def process_lines(
         self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]
     ) -> Counter[str]:
-        """Read a stream, by default standard input, to its end; `callbacks` are by type."""
+        """Read a binary or text stream, by default standard input, to its end; `callbacks` are by
+        message type.
+        """
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
         try:

@@ -88,7 +88,9 @@ class SpooledBatch:
             self._file = None
 
     def location_of(self, line: bytes) -> str | None:
-        """Where a line first occurred, in words; scans the file, so only for errors."""
+        """Where a line first occurred, in words: in the input or a batch file; scans the file, so
+        only for errors.
+        """
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:
             index = next(

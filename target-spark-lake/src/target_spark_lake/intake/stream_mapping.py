@@ -1,4 +1,6 @@
-"""singer-sdk's stream maps and flattening: record by record in Python, if configured."""
+"""singer-sdk's stream maps and flattening, applied record by record in Python if the user
+configures them.
+"""
 
 from __future__ import annotations
 

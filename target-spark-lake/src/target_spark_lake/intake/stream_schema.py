@@ -43,19 +43,25 @@ class StreamSchema:
     """The lake's interpretation of a SCHEMA message.
 
     Attributes:
+        stream: Name of the stream.
         schema: JSON Schema of a record, without the metadata columns that the target adds itself.
         key_properties: Primary key; empty if there is none.
         load_method: From option, annotation, replication method or setting, in this order.
         extent: `full` or `delta` if the tap declares it.
-        cursor: Columns that find a key's newest row, by priority; without, it is the last one.
+        cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last
+            one received is.
         hard_delete: Whether deleted rows are removed rather than marked.
+        bookmark_properties: As sent by the tap.
         partition_by: As given in the settings.
-        numbers: Cursor columns with numbers at the source, whatever their type in the lake.
+        late_rows: Whether the records that follow were committed late.
+        numbers: Names of cursor columns with numbers at the source, whatever their type in the
+            lake.
         keeps_deletes: Whether deletes reported by the tap are rows of the lake. Without their mark
             they would look like any others, so the mark's column is not optional metadata.
         texts: How the table's columns of text hold values, as soon as that is resolved.
         is_replaced: Whether this run replaces the table, whatever its load method does otherwise.
-        sent_since: The replication key from which rows may be in the table; None: there are none.
+        sent_since: The replication key from which the table may have rows that are sent again;
+            None: it has none.
     """
 
     stream: str
@@ -204,7 +210,8 @@ class StreamSchema:
 def load_method_of(
     stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None
 ) -> str:
-    """The load method by option, annotation, overwrite for FULL_TABLE, or setting.
+    """The load method: the stream's option, the SCHEMA's annotation, overwrite for FULL_TABLE, or
+    the setting.
 
     Raises:
         ConfigurationError: the target has no such method.

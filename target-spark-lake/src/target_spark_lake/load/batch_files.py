@@ -86,13 +86,17 @@ def json_lines(
 
 
 def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
-    """The bytes around a record in a RECORD line, the newline included."""
+    """The bytes that turn a record into a RECORD line: those before it and those after it, newline
+    included.
+    """
     members = "".join(f',"{name}":{text}' for name, text in frame_members(batch).items())
     return record_prefix(batch.stream), members.encode() + b"}\n"
 
 
 def frame_members(batch: BatchMessage) -> dict[str, str]:
-    """The members of all RECORD lines of a BATCH: names and JSON texts."""
+    """Members of a RECORD line that a BATCH message sets for all its records: names and JSON
+    texts.
+    """
     members = {"time_extracted": batch.time_extracted, "version": batch.version}
     return {
         name: orjson.dumps(value).decode() for name, value in members.items() if value is not None

@@ -57,10 +57,13 @@ class Batches:
     """Takes schemas and records of all streams.
 
     Attributes:
+        sinks: The run's data for each stream.
         adopted: What a dead run had staged for streams, and this run resumes from.
         skipped: Streams that the tap gave up on: nothing of them is published.
         replaced: Streams whose append-only tables this run replaces.
-        closed_between: Whether a batch closed since `close_all`, perhaps across a STATE.
+        closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from
+            both sides of a
+            STATE.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
@@ -121,7 +124,9 @@ class Batches:
             )
 
     def wait_for_states(self) -> None:
-        """Let the caller of `close_all` end batches at STATEs, unless they grow too large."""
+        """Let the caller of `close_all` decide at each STATE where batches end, unless they grow
+        too large.
+        """
         self._stretch = STRETCH
 
     def schema(self, message: dict[str, Any]) -> StreamSchema:
@@ -241,7 +246,9 @@ class Batches:
         return sink
 
     def are_full(self) -> bool:
-        """Whether staging pays: one batch is full, many are open, or one was closed."""
+        """Whether the batches are worth staging, one of them or all, or one was closed since
+        `close_all`.
+        """
         many = self.closed_between or len(self._open) >= MANY_OPEN
         return many or any(self._size(sink) >= self._limit(sink) for sink in self._open.values())
 

@@ -1,4 +1,6 @@
-"""A run's checkpoints: when batches are cut, which STATE is staged, and what may be resumed."""
+"""A run's checkpoints: when batches are cut at STATE messages, which STATE covers all that is
+staged, and what a resuming run may take over under which settings.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,9 @@ def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprints of the settings, singer-sdk's mapping too, that affect staged rows."""
+    """Fingerprint of each setting, including singer-sdk's mapping, that affects how rows are
+    staged.
+    """
     values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
     options = {
         name: {option: each[option] for option in _OPTIONS_OF_ROWS if each.get(option) is not None}

@@ -122,7 +122,9 @@ class LoadRun:
             self._checkpointing.advance()
 
     def schema(self, message: JSON) -> None:
-        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns."""
+        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns and keeps
+        earlier records.
+        """
         self._refuse_after_end("a SCHEMA")
         if self._state is None:
             self._progress.phase("reading")
@@ -137,7 +139,9 @@ class LoadRun:
         self._end_earlier(message)
 
     def _end_earlier(self, message: JSON) -> None:
-        """Show the last stream as done: an announced tap sends one after another, unless by log."""
+        """Show the previous stream as done: a tap that announces itself sends one after the other,
+        except from a database's log.
+        """
         if self._announced and message["schema"].get("x-replication-method") != "LOG_BASED":
             if self._current not in (None, message["stream"]):
                 self._progress.done(self._current)
@@ -193,7 +197,9 @@ class LoadRun:
             self._checkpointing.state(value, resume)
 
     def _refuse_after_end(self, what: str) -> None:
-        """Refuse messages after the tap's last STATE, which does not cover them."""
+        """Refuse messages after the tap's last STATE, because that state would be saved without
+        covering them.
+        """
         if self._complete:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
@@ -332,7 +338,9 @@ class LoadRun:
                     )
 
     def _start(self, message: JSON, value: JSON) -> None:
-        """Handle the first STATE: where the run starts, and what becomes of a checkpoint."""
+        """Handle the first STATE: where the run starts, and what becomes of a dead run's
+        checkpoint.
+        """
         self._announced = "final" in message
         self.left_out.begin(message)
         self._batches.replaced = replaced_streams(
@@ -369,7 +377,9 @@ class LoadRun:
             )
 
     def _extents(self, streams: Collection[str] | None = None) -> Extents:
-        """The known extents of the streams; without `streams`, more may come."""
+        """The known extents of the streams; without `streams`, of all streams of the run while more
+        may come.
+        """
         return Extents(
             None if self._run.starts_over else self._run.committed_state(), self._state, streams
         )

@@ -1,4 +1,6 @@
-"""Notifications by `notify` at a run's end, which change nothing about it."""
+"""Notifications sent by `notify` at a run's end, and the error that they name if the run failed;
+their outcome changes nothing about the run.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class TapFailedError(SingerSparkError):
 
 @dataclass(frozen=True)
 class _Notice:
-    """One message; a receiver gets it for the first of its outcomes that it wants."""
+    """One message; each receiver gets it for the first of its outcomes that the receiver wants, if
+    any.
+    """
 
     outcomes: Sequence[str]
     text: str
@@ -79,7 +83,9 @@ class _Notice:
 
 
 def root_error(run: PipelineRun, error: BaseException, began: datetime) -> BaseException:
-    """The tap's own error if it ended the input since this program `began`, else the error."""
+    """The tap's own error if the input ended because of it, otherwise the error itself; `began` is
+    when this program did.
+    """
     if isinstance(error, DeadTapError | EmptyInputError):
         reason = take_failure(run.storage, run.layout.pipeline, os.environ, began)
         if reason is not None:
@@ -88,7 +94,10 @@ def root_error(run: PipelineRun, error: BaseException, began: datetime) -> BaseE
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
-    """Notify of runs that were killed before they could; this run has recorded their failure."""
+    """Notify of runs killed before they could do so.
+
+    This run found them and recorded that they failed.
+    """
     for run_id in run.recovery.rolled_back if _wants(receivers, FAILED) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
@@ -124,9 +133,15 @@ def notify_of_success(
     state: Mapping[str, Any] | None,
     max_lag_minutes: float | None,
 ) -> None:
-    """Notify of a published run and the `state` after it; `recovered` if the last run failed.
+    """Notify of a published run; its outcome is `recovered` if the run before it failed.
 
-    `changes` say in words how columns and keys of streams have changed.
+    Args:
+        run: The run.
+        receivers: Those of the setting.
+        reports: What it published.
+        changes: How columns and keys of streams have changed, in words.
+        state: The state after the run.
+        max_lag_minutes: The bound for lags.
     """
     if not receivers:
         return

@@ -40,7 +40,9 @@ def emit_success(
 
 
 def emit_failure(run: PipelineRun, metrics_file: str | None) -> None:
-    """Emit the metrics of a failed run: the last success, and the lag of the watermarks."""
+    """Emit the metrics of a failed run: when the last successful one ended, and the current lag of
+    the watermarks.
+    """
     if metrics_file:
         now = datetime.now(UTC)
         last = run.recovery.last

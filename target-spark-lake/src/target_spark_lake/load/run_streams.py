@@ -1,4 +1,6 @@
-"""What becomes of a run's streams: which are left out, which come whole, and what is committed."""
+"""What becomes of the streams of a run: which are left out because something is wrong with them,
+which are sent whole, and what the run commits of the others.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class LeftOut:
-    """The streams that this target can't load, and which of them the tap lets be left out.
+    """The streams that this target can't load, and what the tap says about those that may be left
+    out.
 
     Without `on_stream_error: skip`, only strangers may be: no setting of the tap names them, and
     they never arrived.
@@ -82,7 +85,9 @@ class LeftOut:
             logger.error("%s; it is left out, the other streams continue (on_stream_error)", error)
 
     def check_skipped(self, streams: Iterable[str]) -> None:
-        """Raise SourceError if the tap skipped a known stream as one that never arrived."""
+        """Raise SourceError if the tap skipped a stream as one that never arrived, although it did
+        arrive before.
+        """
         arrived = (
             []
             if self._skips_all
@@ -194,7 +199,8 @@ def replaced_streams(
     `refreshes` is whether Meltano makes a full refresh, which the tap does not know.
 
     Raises:
-        ConfigurationError: a full run would append all rows once more, unasked.
+        ConfigurationError: a full run would append all rows to a table once more, and the user did
+            not ask for that.
     """
     again = opening.get(AGAIN)
     streams = again.get(STREAMS) if isinstance(again, Mapping) else None

@@ -1,4 +1,6 @@
-"""The run's data for one stream, and how its lines become staged batches in the background."""
+"""The run's data for one stream, and how its lines become staged batches, in the background while
+the input is read: a few at a time, with few waiting.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,10 @@ class ResolvedStream:
         return replace(self, schema=schema, columns=latest.columns, rows=rows)
 
     def plan(self, received: datetime | None = None) -> BatchPlan:
-        """The plan for staging rows up to now, the first of which was `received` then, or now."""
+        """The plan for staging rows up to now.
+
+        `received` is when the first of them came, by default now.
+        """
         now, times = datetime.now(UTC), self.rows.times
         return (
             self.rows
@@ -184,9 +189,11 @@ class StreamSink:
     Attributes:
         schema: The last SCHEMA; lines in `batch` may be under others.
         table: Folder of the table, relative to the bucket.
+        rules: The user's rules for column changes.
         adopted: What a dead run had staged, and this run resumes from.
         announced: The last SCHEMA as it came.
-        resolved: The stream under the last SCHEMA with records; None before the first record.
+        resolved: The stream resolved under the last SCHEMA with records; None before the first
+            record.
         known: The SCHEMAs with records as they came, and the stream resolved under each: a tap may
             repeat them in turn.
         batch: Lines not staged yet.
@@ -194,8 +201,10 @@ class StreamSink:
         is_uniform: Whether everything staged is certain to have the table's current columns.
         size: Bytes of the records so far, without those in `batch`.
         folder: Where its batches are staged, relative to the bucket; empty before the first.
-        changes: How columns and key differ from those of the table before the run, in words.
-        is_checked: Whether it has no record so far, so that it is only checked against its table.
+        changes: How the stream's columns and key differ from those of its table before the run, in
+            words.
+        is_checked: The stream is only checked against its table, which stays, because it has no
+            record so far.
     """
 
     schema: StreamSchema

@@ -55,7 +55,9 @@ class KeyBatches:
         return stream in self._keys
 
     def schema(self, message: JSON, sinks: Mapping[str, StreamSink]) -> bool:
-        """Take a SCHEMA if it is one of keys of `sinks`, and return whether it was.
+        """Take a SCHEMA if it is one of keys, and return whether it was.
+
+        `sinks` are the streams of records so far.
 
         Raises:
             ProtocolError: it is malformed, or out of order.
@@ -118,7 +120,9 @@ class KeyBatches:
         return keys is not None and not keys.are_useless
 
     def of(self, stream: str) -> PresentKeys | None:
-        """A stream's present keys, waiting for their batches; None if they are not sent."""
+        """A stream's present keys, waiting for their batches; None if the run does not send
+        them.
+        """
         keys = self._of(stream)
         if keys is None or keys.are_useless:
             return None

@@ -328,7 +328,8 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
 def _resolve_texts(
     sink: StreamSink, record: TableRecord | None, table: Struct | None, records: Struct
 ) -> Mapping[str, Any]:
-    """Where texts get quotes, as other values may occur there (`JsonTexts.locations`).
+    """Where the records' texts get quotes, because they may occur beside other values
+    (`JsonTexts.locations`).
 
     Raises:
         SchemaError: the table can't distinguish such values.

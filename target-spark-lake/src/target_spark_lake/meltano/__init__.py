@@ -1,4 +1,5 @@
-"""Meltano's state backend `lake+…`: in Meltano's process, without Spark and the SDK.
+"""Meltano's state backend `lake+…`: it runs in Meltano's process, and loads neither Spark nor the
+SDK.
 
 It may import `commit` and the layers below. Start with `lake_backend`.
 """

@@ -1,4 +1,7 @@
-"""Settings of the state backend in `meltano.yml`, by the entry point `meltano.settings`."""
+"""Settings of the state backend in `meltano.yml`.
+
+Meltano loads them through the entry point `meltano.settings`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ class _Secret(SettingDefinition):
     """A setting that Meltano must not hand to every plugin as an environment variable."""
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
-        """None for `SettingsService.as_env`, which is only recognised by its name."""
+        """None for `SettingsService.as_env`, which builds the plugins' environment and can only be
+        recognised by its name.
+        """
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 

@@ -1,9 +1,11 @@
 """Meltano's state backend `lake+…`: Meltano reads and edits the very state that pipes use.
 
-Meltano loads it into its own process (entry point `meltano.state_backends`).
+Meltano loads it into its own process (entry point `meltano.state_backends`), so it needs neither
+Spark nor the SDK.
 
-Meltano finds a project setting only among the leaves of `meltano.yml`: an object as JSON text, but
-not as a mapping in the file, which is read here.
+Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds
+an object given as JSON text (in the file, `.env`, or the environment), but not one given in the
+file as a mapping, which is read here.
 """
 
 from __future__ import annotations
@@ -200,7 +202,11 @@ class LakeStateStoreManager(StateStoreManager):
         )
 
     def _was_committed(self, location: _Location, value: JSON) -> bool:
-        """Whether the target committed a state with its rows: Meltano must not bring it back."""
+        """Whether the target itself committed a state, with its rows.
+
+        In that case it is saved, or a later run has replaced it, and Meltano must not move the
+        state back.
+        """
         edited = False
         for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT):
             if not entry.state:
@@ -262,7 +268,10 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
 
 
 def _as_meltano_reads(value: JSON | None) -> JSON | None:
-    """A state with numbers as Meltano has them; StateError: it can't have one."""
+    """A state with its numbers as Meltano represents them.
+
+    Raises StateError if it can't represent one.
+    """
     try:
         return None if value is None else dict(rounded(value))
     except ValueError as error:

@@ -1,4 +1,5 @@
-"""The rows that `spark-lake verify` compares: those of a committed table, read without a lock.
+"""The rows that `spark-lake verify` compares: those of a committed table of the lake, read without
+a lock, with columns made comparable to the source's, and collected by their groups.
 
 The lake's columns may be wider than the source's, or text on request. Groups are in files on this
 machine, a few of them in memory at a time.
@@ -61,7 +62,11 @@ class LakeTable:
         return self.record.method.keeps_versions
 
     def rows(self, storage: Storage, columns: Struct) -> Iterator[pa.RecordBatch]:
-        """Rows of these columns, and `rules.ROW_ID`, growing with receipt; raises StorageError."""
+        """These columns of the table's rows, and `rules.ROW_ID`, which increases in the order of
+        receipt.
+
+        StorageError: a file can't be read.
+        """
         own, numbers = self.columns, numbered([each.path for each in self.files], self.parts, 0)
         for each in self.files:
             path, folders = each.path, table_folders(self.folder, each.path)
@@ -145,7 +150,9 @@ def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]
 
 
 def _common(source: LakeType, lake: LakeType) -> LakeType:
-    """A type for the values of both; beside text the other type, as texts differ in form."""
+    """A type that holds the values of both; if one is text, the other type, since texts may differ
+    in form only.
+    """
     if source == lake:
         return source
     if STRING in (source, lake):
@@ -190,7 +197,9 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
 
 
 class GroupedRows:
-    """Tables of rows, those of a group (by the column `slice`) in the same one; for a `with`.
+    """Tables of rows with a column `slice`: rows of the same group are in the same one.
+
+    Closed at the end of a `with`.
 
     Functions transform each table, one after the other. Without a first function, rows are not
     collected.

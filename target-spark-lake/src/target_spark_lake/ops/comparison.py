@@ -1,4 +1,5 @@
-"""Two sets of rows compared: by checksum sums of slices, then by key where these differ.
+"""Comparison of two sets of rows: first checksum sums per slice, then the rows of differing slices
+by key.
 
 Both sides become rows of the same few columns, the source's counting up and the lake's counting
 down, so that one aggregation finds what does not balance. Neither side is held in memory; what has

@@ -1,4 +1,6 @@
-"""`spark-lake init`: asks for what its flags leave open, and writes a new pipeline's files."""
+"""`spark-lake init`: asks on a terminal for what its flags leave open, writes what a new pipeline
+needs, and shows how to run it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ NEEDED = ("jdbc_url", "bucket", "pipeline")
 
 @dataclass(frozen=True)
 class InitReport:
-    """What was written, and how to run it; commands are for a shell in `directory`."""
+    """What was written, and how to run it.
+
+    Every command is for a shell in `directory`, where the files are.
+    """
 
     pipeline: str
     directory: str
@@ -67,7 +72,10 @@ def init(
     config: str = "target.json",
     force: bool = False,
 ) -> InitReport:
-    """Write both configs and the entry in `meltano.yml`, with `force` over existing ones.
+    """Write the tap's and the target's config and the entry in `meltano.yml`; nothing is written if
+    anything is wrong.
+
+    With `force`, overwrite existing files and this pipeline's existing entry.
 
     Raises:
         ConfigurationError: a value is bad, or something exists already.
@@ -122,7 +130,10 @@ def _run_command(tap_config: str, config: str, *, program: str = PROGRAM) -> str
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`; cron sets hardly any variables, but a run reads `.env`."""
+    """The line for `crontab -e`.
+
+    cron starts in another folder with hardly any variables set; a run reads `.env`.
+    """
     run = _run_command(tap_config, config, program=quote(installed(PROGRAM) or PROGRAM))
     line = f"cd {quote(str(directory.resolve()))} && {run} >>{quote(log)} 2>&1"
     # cron takes a percent sign as the end of the line.

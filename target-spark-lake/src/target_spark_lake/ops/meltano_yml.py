@@ -82,7 +82,12 @@ class MeltanoEntry:
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The text of `origin`, None if it is new, with this entry, and notes for the user.
+        """The file's content with this entry added, and notes for the user.
+
+        `text` is None if there is no file yet.
+
+        With `replace`, an existing entry of this pipeline is replaced; errors name the file by its
+        `origin`.
 
         Raises:
             ConfigurationError: the file is not a Meltano project, or has such an entry.
@@ -137,7 +142,9 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _owner(self, loaders: CommentedSeq) -> str | None:
-        """The pipeline of the loader with this one's name; None if that does not say."""
+        """The pipeline of the loader with this one's name; None if there is no such loader, or it
+        doesn't say.
+        """
         at = _position(loaders, self._name_in("loaders"))
         found = None if at is None else loaders[at].get("config", {}).get("pipeline")
         return None if found is None else str(found)

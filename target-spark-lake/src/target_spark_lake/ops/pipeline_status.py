@@ -39,13 +39,17 @@ class PipelineStatus:
     """One pipeline at a glance.
 
     Attributes:
-        last_success: When its last successful sync ended, as text; `spark-lake`'s don't count.
+        last_success: When its last successful sync ended, as text; None if there was none.
+            `spark-lake` commands don't
+            count.
         age_seconds: How long ago that was.
-        outcome: Outcome of the last sync that ended; `committed` if the last commit, also a
-            command's, is not published; `running` during the first sync; None before it.
+        outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a
+            command, is not yet
+            published; `running` while the first sync runs; None if none ever started.
         running: Whether a living process holds the pipeline.
-        streams: By stream: rows of the last success, the bookmark and its age, how long no new rows
-            have come, and the small files of each folder with many.
+        streams: For each stream the rows of the last successful sync, the bookmark and its age, how
+            long no new rows
+            have come, and the number of small files of each table folder with many.
     """
 
     pipeline: str
@@ -83,7 +87,8 @@ def status(
     *,
     file_bytes: int = 128 << 20,
 ) -> tuple[list[PipelineStatus], list[str]]:
-    """Status of all pipelines, or of `only` one, with a line for each problem.
+    """Status of all pipelines of a bucket, or of `only` one, with a line for each that is too old
+    or failed.
 
     Raises:
         StorageError: the bucket can't be read.
@@ -152,7 +157,9 @@ def _look(
 def _small_files(
     storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int
 ) -> dict[str, dict[str, int]]:
-    """Number of small files by stream and folder, of those with many; counted if unknown."""
+    """Number of small files of each folder with many, by stream; counted here if no run has counted
+    them yet.
+    """
     found: dict[str, dict[str, int]] = {}
     for table, record in tables.items():
         count = record.small_files
@@ -178,7 +185,9 @@ def _last_sync(
 
 
 def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
-    """Outcome of the last run that ended, also by dying before its commit."""
+    """Outcome of the last run that ended, including one that died before its commit and is not yet
+    undone.
+    """
     if lock is not None and not lock.released and lock.command is None:
         if (last is None or last.run_id < lock.run_id) and not lock.is_held():
             return FAILED

@@ -76,9 +76,9 @@ class StreamView:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """A pipeline on the page, newest runs and largest streams first.
+    """A pipeline as shown on the page: newest runs and largest streams first.
 
-    Its last run and last success are syncs, as in `spark-lake status`.
+    As in `spark-lake status`, the last run and the last success are syncs: commands bring no rows.
     """
 
     name: str

@@ -1,7 +1,10 @@
-"""`spark-lake run`: the pipe as one command, or again and again in rounds (`--every 5m`).
+"""`spark-lake run`: the pipe as one command, and runs in a row by one process (`--every 5m`): a
+round is a run, by programs of its own.
 
-Two processes outlive a round: this one, which loads neither pipeline nor Spark, and the tap's JVM,
-whose start costs most of a run that brings nothing (`JvmKeeper` renews it).
+In rounds, this process, which loads neither pipeline nor Spark, and the tap's JVM, whose start
+costs most of a run that brings nothing, stay from one round to the next. The JVM is ended after a
+round that failed, and once it has served many rounds or has grown (`JvmKeeper`); the next round
+then starts another one. Everything else ends with its round.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When rounds begin: at an interval in seconds, or at cron's times on this machine."""
+    """When rounds begin: at an interval in seconds, or at cron's times by this machine's clock and
+    zone.
+    """
 
     every: float | None = None
     cron: str = ""

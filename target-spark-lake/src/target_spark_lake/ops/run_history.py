@@ -1,4 +1,6 @@
-"""History of pipelines as plain values: runs, tables, and charts over spans of time."""
+"""History of pipelines as plain values: what each run did, what is in the tables now, and charts of
+the runs, grouped into equal spans of time; no drawing.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,10 @@ def read_history(
 def stored_rows(
     storage: Storage, layout: Layout, tables: Mapping[str, TableRecord]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Rows of each table by stream, from its index or its files, and failures by folder."""
+    """The number of rows in each table, by stream, and why some could not be counted, by folder.
+
+    The number is known from a table's index, or else from the footers of its files.
+    """
     # Only here: not every report has tables, and these load Arrow.
     from target_spark_lake.ops.compared_rows import table_files
     from target_spark_lake.table.table_index import current_index, read_index
@@ -248,8 +253,11 @@ class Chart:
     """A chart of one measure over all spans.
 
     Attributes:
+        title: What it shows.
         summary: The same as text, for users who can't see it.
         top: The greatest value.
+        is_log: Whether its scale is logarithmic.
+        bars: The bars of all spans.
         texts: The values of each span; empty without a run.
     """
 
@@ -263,7 +271,9 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a chart shows: a run's part in each kind of bar, added up, or by `max`."""
+    """What a chart shows: for each kind of bar a run's contribution, combined by `max` if they
+    don't add up.
+    """
 
     title: str
     text: Callable[[float], str]

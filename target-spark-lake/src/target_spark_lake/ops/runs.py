@@ -1,4 +1,6 @@
-"""Commands about runs: `runs` lists, `recover` and `unlock` end, `log drop` clears the database."""
+"""The commands of `spark-lake` about runs: `runs` shows them, `recover` and `unlock` end dead ones,
+and `log drop` removes what LOG_BASED runs keep in the database.
+"""
 
 from __future__ import annotations
 

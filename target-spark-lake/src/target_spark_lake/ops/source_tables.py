@@ -63,10 +63,13 @@ class SourceTable:
     """A table or view.
 
     Attributes:
+        stream: The name of its stream.
         schema: None in a database without schemas.
         name: As the database spells it.
         rows: From the database's statistics; None if it has none.
-        key_types: Possible replication keys, indexed ones first, with their types in a spec.
+        has_key: Whether it has a primary key.
+        key_types: Columns that could be the replication key, indexed ones first, with their types
+            in a spec.
         defaults: SQL that fills such a column when a row is inserted or changed.
         is_whole: Whether each run reads all of it, by the config.
     """

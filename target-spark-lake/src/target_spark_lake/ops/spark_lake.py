@@ -90,7 +90,9 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _flags_last(words: Sequence[str]) -> list[str]:
-    """The words with the command first: leading flags are moved behind it."""
+    """The words with the command first: `--config target.json status` becomes `status --config
+    target.json`.
+    """
     at = 0
     while at < len(words) and (flag := words[at].partition("=")[0]) in LEADING:
         at += 1 if "=" in words[at] else LEADING[flag]

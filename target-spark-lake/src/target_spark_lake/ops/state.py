@@ -1,4 +1,5 @@
-"""`spark-lake state show | history | set | reset | restore`; a change is a journalled run.
+"""`spark-lake state show | history | set | reset | restore`. A state set by hand is saved by a
+journalled run.
 
 Each function that changes the state takes an open run and ends it in any case; see `change_state`
 for further exceptions.
@@ -124,14 +125,19 @@ def set_value(
     replication_key: str | None = None,
     key_type: str | None = None,
 ) -> bool:
-    """Set where a stream's next run starts; False if that is the state already."""
+    """Set where a stream's next run starts, or raise ConfigurationError; returns False if that is
+    already the state.
+    """
     return change_state(
         run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type)
     )
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Remove a stream's bookmark, or all; False or ConfigurationError if there are none."""
+    """Remove a stream's bookmark, or all; returns False if there are none.
+
+    ConfigurationError: the stream has none.
+    """
     return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
 
 

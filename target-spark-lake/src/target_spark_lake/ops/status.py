@@ -51,9 +51,12 @@ class ToRead:
 
     Attributes:
         rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
-        upper: The greatest value of the replication key; None if there is none to read, or no key.
-        held_back: Bytes of write-ahead log that the server keeps for a stream; None for others.
-        follows: Bytes of binary log after its bookmark, if the server heeds no readers.
+        upper: The greatest value of the replication key; None if there is nothing to read, or no
+            key.
+        held_back: Bytes of write-ahead log that the server keeps for a stream; None for other
+            streams.
+        follows: Bytes of binary log after its bookmark, if the server keeps its log without regard
+            to readers.
         lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 

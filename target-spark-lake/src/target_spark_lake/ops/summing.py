@@ -53,7 +53,10 @@ class _Sums:
 
 
 def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | None:
-    """Compare the sums of both sides; None: there are none, or they save no reading."""
+    """Compare the sums of both sides.
+
+    None if there are none or they save nothing, so that all rows must be read.
+    """
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
         logger.info(
@@ -165,7 +168,9 @@ def _hashed(rows: pa.RecordBatch, comparison: Comparison, summing: Summing) -> p
 def _judged(
     source: list[BucketSum], lake: dict[int, _Sums]
 ) -> tuple[int, int, tuple[int, ...], int]:
-    """Numbers of agreeing and of newer rows, the uneven buckets, the number of buckets."""
+    """The number of agreeing rows, the number of newer rows beside them, the buckets that don't
+    agree, and the number of all buckets.
+    """
     kept: dict[int, _Sums] = {}
     newer: dict[int, _Sums] = {}
     for each in source:

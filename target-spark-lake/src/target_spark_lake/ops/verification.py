@@ -51,7 +51,10 @@ class NotLoadedError(ConfigurationError):
 
 @dataclass(frozen=True)
 class StreamVerifier:
-    """Compares streams at the pipeline's STATE, in a local `scratch`; `repair` gets the rest."""
+    """Compares single streams at the pipeline's STATE; `scratch` is a local folder.
+
+    A `repair`, if given, receives the differences.
+    """
 
     storage: Storage
     layout: Layout
@@ -220,7 +223,9 @@ def repair(
     *,
     stream: str | None = None,
 ) -> VerifyReport:
-    """Compare like `verify`, and repair the lake; the state stays, and the run is ended.
+    """Compare like `verify`, and bring differences from the source into the lake; the state stays.
+
+    The run is ended in any case; if nothing differs it leaves no trace.
 
     Raises:
         ConfigurationError: as in `verify`; or a table can't be repaired.

@@ -67,7 +67,10 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The streams compared, why others were not, and the run that repaired them, if any."""
+    """The compared streams, and for each of the others a line that says why it was not compared.
+
+    `run_id` is the id of the run that repaired them, if any.
+    """
 
     streams: tuple[StreamReport, ...]
     problems: tuple[str, ...] = ()

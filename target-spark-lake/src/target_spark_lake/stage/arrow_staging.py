@@ -103,7 +103,13 @@ class FolderFiles:
         self._open: dict[str, LakeFile] = {}
 
     def write(self, rows: pa.Table | StoredGroup) -> None:
-        """Write rows to a new file in each of their folders, or to the one that is open there."""
+        """Write rows to a new file in each folder that some of them belong to, or to the one that
+        is open there.
+
+        Raises:
+            RecordError: a value can't be the name of a folder.
+            ConfigurationError: there are too many folders.
+        """
         number = next(self._numbers)
         if isinstance(rows, StoredGroup):
             if rows.folder not in self._open:

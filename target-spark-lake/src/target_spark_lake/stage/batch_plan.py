@@ -126,7 +126,11 @@ def moment_of(text: object) -> datetime | None:
 
 
 def _rows_of(storage: Storage, path: str) -> int:
-    """Number of rows of a staged file; raises StorageError if readers can't open it."""
+    """Number of rows of a staged file, which Arrow can open with its columns.
+
+    Raises:
+        StorageError: it is not a complete Parquet file, or one that readers can't open.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 

@@ -128,9 +128,11 @@ def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatc
 def stamped(
     columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan
 ) -> pa.RecordBatch:
-    """Records, typed or as read from JSON, with metadata in the columns of staged files.
+    """Records, with the lake's types or as Arrow reads them from JSON, with metadata in the columns
+    of staged files.
 
-    Raises a pyarrow.ArrowInvalid if a text is not a value of its column's type.
+    Raises:
+        pyarrow.ArrowInvalid: a text is not a value of its column's type.
     """
     columns |= repeated(plan.known(), plan.found, len(version))
     columns |= {TABLE_VERSION: version, EXTRACTED_AT: extracted}

@@ -118,7 +118,9 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
 
 
 def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules | None) -> str:
-    """Why a row may be invalid, or a value not the lake's; empty if certainly none is."""
+    """Why a row may be invalid, or a column hold other values than the lake's; empty if certainly
+    none does.
+    """
     if rules is None:
         return "its SCHEMA needs a check of each record"
     schema, metadata = file.schema_arrow, file.metadata
@@ -154,7 +156,9 @@ def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
 
 
 def _counts(name: str, schema: pa.Schema) -> bool:
-    """Whether a column is taken: metadata columns all together, or just the mark of deletes."""
+    """Whether a column is taken from the file: metadata columns only all together, or just the mark
+    of deleted rows.
+    """
     return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
 
 
@@ -182,7 +186,13 @@ def _wrong(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> str | None:
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a manifest, with its `url` as spelled in the message, and the findings on it."""
+    """A file of a manifest, with the findings on it.
+
+    Attributes:
+        url: As spelled in the message.
+        location: Where it is.
+        judgement: What was found.
+    """
 
     url: str
     location: BatchLocation

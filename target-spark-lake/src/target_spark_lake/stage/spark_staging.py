@@ -56,7 +56,13 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 
 @dataclass(frozen=True)
 class SharedLines:
-    """Pieces of whole lines in files, named by the numbers of their first lines (`firsts`)."""
+    """Pieces of whole lines in files, which are named by the numbers of their first lines.
+
+    Attributes:
+        storage: Where they are.
+        folder: Their folder there.
+        firsts: The numbers of their first lines.
+    """
 
     storage: Storage
     folder: str

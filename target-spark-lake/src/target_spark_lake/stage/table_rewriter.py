@@ -76,9 +76,15 @@ AT_ONCE = 2
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
-    """The bytes to append to a file so that it has the columns `new`; None if that is impossible.
+    """The bytes to append to a file so that it gets more columns after its own.
 
-    The file is complete and not encrypted, and has the columns `old`, which come first in `new`.
+    Args:
+        source: The file, opened for reading; complete and not encrypted.
+        old: Its columns.
+        new: The columns it is to have; its own come first, with the same types.
+
+    Returns:
+        The bytes; None if the file can't be extended this way.
     """
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
@@ -145,9 +151,14 @@ def _add(struct: ThriftStruct, number: int, more: int) -> None:
 
 @dataclass(frozen=True)
 class TableRewriter:
-    """Rewrites files whose columns differ from the table's into a staging folder of the bucket.
+    """Rewrites files whose columns differ from the table's.
 
-    `scratch` is an unused local folder, for files on their way there.
+    Attributes:
+        storage: The bucket.
+        columns: The table's columns.
+        folder: Staging folder for the new files, relative to the bucket.
+        scratch: An unused local folder, for files on their way to the bucket.
+        codec: Parquet codec.
     """
 
     storage: Storage
@@ -157,12 +168,20 @@ class TableRewriter:
     codec: str
 
     def staged(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
-        """The staged files of a run, those with other columns rewritten."""
+        """The staged files of a run, those with other columns rewritten.
+
+        Raises:
+            StorageError: a file can't be read or written.
+        """
         rewritten = self._rewritten_files(files)
         return tuple(rewritten.get(file.path, file) for file in files)
 
     def table(self, table: str, paths: Iterable[str]) -> Mapping[str, StagedFile]:
-        """The replacements of a table's files with other columns, by path."""
+        """The replacements of a table's files with other columns, by path.
+
+        Raises:
+            StorageError: a file can't be read or written.
+        """
         return self._rewritten_files(
             [StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths]
         )
@@ -223,6 +242,8 @@ def _batch(file: StagedFile) -> str:
 
 
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
-    """The columns in a file: not those of its hive folders, but row positions if it has them."""
+    """The columns stored in a file: without those given by its hive folders, and possibly with row
+    positions.
+    """
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
     return Struct((*columns.without(folder_values(file.partition)), *position))

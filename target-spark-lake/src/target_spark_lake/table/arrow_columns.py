@@ -45,7 +45,10 @@ _CONTROL = [bytes([code]).decode() for code in range(32)]
 
 
 def type_as_read(kind: LakeType) -> pa.DataType:
-    """The Arrow type by which JSON values of a lake column are read, before they are `fitted`."""
+    """The Arrow type used to read JSON values of a lake column.
+
+    `fitted` converts to the column's type.
+    """
     if isinstance(kind, Struct):
         return pa.struct([pa.field(each.name, type_as_read(each.type)) for each in kind])
     if isinstance(kind, Array):
@@ -170,7 +173,10 @@ def value_text(value: Any) -> str | None:
 
 
 def json_value(value: Any) -> Any:
-    """A value as Arrow gives it to Python in JSON's terms: maps as entries, times as texts."""
+    """A value as Arrow converts it to Python, in JSON's terms.
+
+    A map becomes its entries, a time of day its text.
+    """
     if isinstance(value, Mapping):
         return {name: json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

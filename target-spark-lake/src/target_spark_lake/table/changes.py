@@ -46,7 +46,9 @@ def merging_columns(columns: Struct, needed: Iterable[str] = CONTROL_COLUMNS) ->
 
 
 def is_stamped(names: list[str]) -> bool:
-    """Whether rows with these columns carry all of the reader's metadata columns."""
+    """Whether rows with these columns carry the reader's metadata columns; only some of them come
+    from the source.
+    """
     return set(METADATA_COLUMNS) <= set(names)
 
 

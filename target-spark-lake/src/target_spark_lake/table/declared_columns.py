@@ -109,11 +109,17 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
 
 
 def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
-    """The columns of numbers to which an earlier version gave another type, which they keep.
+    """The columns of numbers to which an earlier version gave another type, which they keep in its
+    tables.
 
     Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The
     former can't become text automatically; the latter becomes a decimal, except for `fixed`
-    columns, which can't change. `properties` are the SCHEMA's, `table` are the table's columns.
+    columns, which can't change.
+
+    Args:
+        properties: As in the SCHEMA.
+        table: The table's columns.
+        fixed: Names of columns that keep their type.
     """
     kept: dict[str, LakeType] = {}
     for name, schema in properties.items():
@@ -177,7 +183,11 @@ def type_problems(columns: Any) -> list[str]:
 
 
 def _declared_type(text: str) -> LakeType:
-    """A type by its ANSI name, or as Spark prints nested ones: `array<int>`, `struct<a:int>`."""
+    """A type from its ANSI name, or as Spark prints nested types: `array<bigint>`, `struct<a:int>`.
+
+    Raises:
+        ValueError: no lake column can have this type.
+    """
     if "<" in text:
         return parse_type(text)
     try:

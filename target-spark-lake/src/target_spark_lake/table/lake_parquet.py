@@ -67,16 +67,24 @@ BUFFERED_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """A row group of an open file, as its footer describes it, and its rows' hive folder."""
+    """A row group of an open file.
+
+    Attributes:
+        source: The file.
+        described: The row group in the file's footer.
+        folder: The hive folder that its rows belong to.
+    """
 
     source: IO[bytes]
     described: ThriftStruct
     folder: str = ""
 
     def copied(self, output: IO[bytes]) -> ThriftStruct:
-        """Copy it to the end of a file; returns its description without indexes and Bloom filters.
+        """Copy it to the end of a file; returns its description there, without indexes and Bloom
+        filters.
 
-        Raises an OSError if the file is shorter than its footer says.
+        Raises:
+            OSError: the file is shorter than its footer says, or can't be read or written.
         """
         chunks = [self._moved(chunk, output) for chunk in items(self.described, COLUMNS)]
         group = {
@@ -171,6 +179,9 @@ class LakeFile:
     """A new Parquet file, written one row group at a time in a `with` block.
 
     It exists even if it gets no rows.
+
+    Attributes:
+        schema: Arrow schema of its rows.
     """
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:
@@ -312,7 +323,8 @@ def batches(
 def gathered(
     pieces: Iterable[pa.RecordBatch | StoredGroup], enough: int
 ) -> Iterator[pa.Table | StoredGroup]:
-    """The batches as tables of at least `enough` bytes, except the last; row groups as they are.
+    """The batches combined into tables of at least `enough` bytes, except the last ones; row groups
+    are passed on as they are.
 
     If a row group comes while a few rows wait for more, those rows come after it.
     """

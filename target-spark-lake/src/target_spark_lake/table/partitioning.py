@@ -81,7 +81,9 @@ class Part:
         return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
 
     def is_unholdable(self, value: str) -> bool:
-        """Whether no folder name can hold this value: it would be read as NULL, or be too long."""
+        """Whether no folder name can hold this value: readers would find NULL, or the name would be
+        too long.
+        """
         if value in ("", NULL_VALUE) or "\0" in value:
             return True
         return len(self.folder(value).encode()) > LONGEST_FOLDER
@@ -120,7 +122,11 @@ class Partitioning:
         return "/".join(part.folder(None) for part in self.parts)
 
     def check(self, columns: Struct) -> None:
-        """Raise ConfigurationError if the layout is invalid for a table with these columns."""
+        """Refuse an invalid layout for a table with these columns.
+
+        Raises:
+            ConfigurationError: names the column and what to do.
+        """
         problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
         names = [part.name.lower() for part in self.parts]
         if problem is None and len(set(names)) < len(names):
@@ -176,7 +182,11 @@ class Partitioning:
         )
 
     def refuse_many(self, folders: int) -> None:
-        """Raise ConfigurationError if rows would go to too many files at once."""
+        """Refuse to write too many files at once.
+
+        Raises:
+            ConfigurationError: names the limit and what to do.
+        """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
                 LakeCode.BAD_PARTITIONS,
@@ -246,7 +256,11 @@ def value_of(text: str | None, kind: LakeType) -> Any:
 
 
 def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequence[str]) -> None:
-    """Raise ConfigurationError if a table would be written in another layout than it has."""
+    """Refuse to write a table in another layout than it has.
+
+    Raises:
+        ConfigurationError: names both and what to do.
+    """
     if tuple(before) != tuple(now):
         raise ConfigurationError(
             LakeCode.BAD_PARTITIONS,

@@ -112,7 +112,10 @@ def cut_parts(parts: Parts, start: int, rows: int) -> Parts:
 def numbered(
     paths: Sequence[str], parts: Mapping[str, Parts], first: int
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Path to first row and number of each part; older rows get lower numbers, from `first` on."""
+    """Path to first row and number of each part of these files.
+
+    Older rows get lower numbers, starting at `first`.
+    """
     pieces = [
         (part.file, part.file_row, path, part.first_row)
         for path in paths

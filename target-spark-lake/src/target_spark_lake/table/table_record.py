@@ -138,7 +138,9 @@ class TableRecord:
         return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
 
     def is_history_at(self, table: str) -> bool:
-        """Whether the table of this record is its stream's history."""
+        """Whether the table of this record is its stream's history, rather than the stream's own
+        table.
+        """
         name = table.rpartition("/")[2]
         return self.method.has_history and name == f"{folder_name(self.stream)}{HISTORY}"
 
@@ -209,12 +211,18 @@ def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replace the record that was read, at a commit; False if another process wrote it."""
+    """Replace the record that was read, as part of a commit; returns False if another process wrote
+    it meanwhile.
+    """
     return storage.exchange(path, seen, encode(record.to_body()))
 
 
 def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> None:
-    """Raise ConfigurationError if the table is another pipeline's or stream's."""
+    """Refuse a table of another pipeline or stream.
+
+    Raises:
+        ConfigurationError: names the owner and what to do.
+    """
     if (record.pipeline, record.stream) == (pipeline, stream):
         return
     raise ConfigurationError(
@@ -253,7 +261,9 @@ def claim_all(
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
-    """Release the tables that an aborted run claimed and never wrote."""
+    """Release the tables that a run claimed and never wrote, but only after the run is decided as
+    aborted.
+    """
 
     def release(path: str) -> None:
         seen = storage.read(path)
@@ -272,7 +282,9 @@ def _parse(data: bytes | None, path: str) -> TableRecord | None:
 
 
 def _is_free(storage: Storage, record: TableRecord) -> bool:
-    """Whether it is a claim that nobody holds: released, or of a run that was undone."""
+    """Whether it is a claim nobody holds any more, including one made by a suspended run after it
+    was undone.
+    """
     if not record.is_claim():
         return False
     if record.claimed_by is None:
@@ -316,7 +328,9 @@ def _claim(
 
 
 def _check_locations(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
-    """Refuse a table inside another one, whose readers would find its rows."""
+    """Refuse a table inside another one or around it: readers of the outer one would find the inner
+    one's rows.
+    """
     tables = {table_of_record(file.path) for file in storage.list(TABLES)}
     for inner in sorted(tables):
         folders = inner.split("/")

@@ -81,8 +81,10 @@ class JsonTexts:
         root: The stream's schema.
         before: What is known of the table's columns.
         found: What is known of them after the stream's records.
-        mixing: Paths in which a text and another value may look alike, as 0.1.0 has them.
-        refused: Paths that have only held texts so far, and would get other values beside them.
+        mixing: Paths of columns in which a text and another value may look alike, as version 0.1.0
+            has them.
+        refused: Paths of columns that have only held texts so far, and would get other values
+            beside them.
     """
 
     root: JSON
@@ -104,7 +106,11 @@ class JsonTexts:
     ) -> JSON:
         """Where texts get quotes: `VALUE` or `KEY` by column, or by member or `ELEMENT` below it.
 
-        A text `declared` as text is kept as it is. Values of `keys` have only one spelling.
+        Args:
+            columns: The columns of the records.
+            declared: The types that the user requests; if that is text, a text is kept as it is.
+            table: The table's columns; None for a new table.
+            keys: Columns of which each value must have one spelling.
         """
         wanted = Struct.of(declared)
         found = self._location({"type": "object", **self.root}, columns, "", wanted, table) or {}

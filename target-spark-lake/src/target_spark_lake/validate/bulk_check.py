@@ -1,11 +1,14 @@
-"""Finds certainly valid rows by checking a schema's requirements on whole Arrow columns.
+"""Finds rows that are certainly valid by checking a schema's requirements beyond types on whole
+Arrow columns.
 
 Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits,
-a duplicate key. What it wrongly accepts is checked here, as are typed files. This may doubt too
-many rows, never too few: `record_validator` judges those.
+a duplicate key. What it wrongly accepts is checked here, as are invalid values of typed files.
+`record_validator` judges the rows that are not certainly valid: this check may doubt too many rows,
+never too few.
 
-A typed file may be taken as it is by rules for its rows, which the footer proves, or single columns
-that are read.
+The rules for the rows of a typed file decide whether it may be taken as it is. Columns of the
+lake's own types hold no values of wrong types. The rest is proven by the footer, or by reading
+single columns.
 """
 
 from __future__ import annotations
@@ -87,6 +90,7 @@ class ValueCheck:
         type: Their lake type.
         present: Whether NULL is invalid.
         finite: Whether NaN and infinities are invalid in a typed file; JSON has none.
+        limits: Limits of the values.
         closed: Whether members that the type does not have are invalid, at this level or below.
         parts: Checks of a struct's members by name, or of an array's elements under `ELEMENT`.
         free: Columns of a record outside its type, kept as JSON text.
@@ -351,7 +355,8 @@ def typed_rules(
 ) -> TypedRules | None:
     """The rules of a stream; None if its records must be checked one by one.
 
-    The `keys` must have a value. Without `validate`, the lake must only be able to hold the values.
+    The `keys` must have a value, whatever the schema says. Without `validate`, the lake's columns
+    must only be able to hold the values.
     """
     checks: dict[str, ValueCheck] = {}
     if validate:

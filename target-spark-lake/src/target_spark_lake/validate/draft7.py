@@ -1,8 +1,11 @@
-"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7, exact, by checks that always end.
+"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7 on exact numbers, with formats and patterns
+that always end.
 
-Formats whose checks in `jsonschema` are wrong about some values, or slow with hostile ones, are
-checked here, in time proportional to a text's length. Their judge is the JSON Schema Test Suite,
-which a test runs.
+The formats of Draft 7 whose checks in `jsonschema` are wrong about some values, or slow with
+hostile ones.
+
+Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test
+Suite, which a test runs.
 """
 
 from __future__ import annotations
@@ -101,7 +104,10 @@ def is_moment(text: str) -> bool:
 
 
 def is_clock(text: str) -> bool:
-    """Singer's time: RFC 3339's; the zone may be missing, a leap second ends a day in UTC."""
+    """Singer's time: RFC 3339's, whose zone may be missing or be whole hours.
+
+    Leap seconds only end a day in UTC.
+    """
     match = _CLOCK.fullmatch(text)
     if match is None:
         return False

@@ -1,4 +1,6 @@
-"""Converts a JSON value to the value of a lake column, or says why that can't hold it."""
+"""Converts a JSON value to the value of a lake column, or says why the column can't hold it, as a
+double that would round a whole number.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class UnholdableError(ValueError):
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The value for Arrow of parsed JSON, whose numbers are int or Decimal.
+    """The Python value from which Arrow builds the column's type, from parsed JSON with numbers as
+    int or Decimal.
 
     Raises:
         UnholdableError: the column can't hold the value without loss.
@@ -188,7 +191,11 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
 
 
 def refuse_rounded(value: Any, plain: Any) -> None:
-    """Refuse a whole number, however spelled, that a double would round, by `plain_numbers`.
+    """Refuse a whole number, however it is spelled, that is not exactly a double.
+
+    Fractions may be rounded.
+
+    `plain` is from `plain_numbers`.
 
     Raises:
         UnholdableError: a whole number in it would be rounded.

@@ -1,4 +1,6 @@
-"""Judges doubtful records by jsonschema, and keeps those that don't fail the run in a file.
+"""Validates doubtful records by jsonschema, which decides whether they are valid, and why not, and
+keeps the invalid ones that don't fail the run in a separate file, with the reason and the place in
+the record.
 
 Each batch stages its own invalid lines; before the commit they become one file per stream, which
 the journal publishes along with the tables' files. So they appear exactly once, and only if the run
@@ -58,7 +60,9 @@ class InvalidRecordError(RecordError):
     def __init__(
         self, code: LakeCode, message: str, reason: str, path: Iterable[str | int] = ()
     ) -> None:
-        """The `message` is for the run, the `reason` for the record alone."""
+        """Build the error with a `message` for the whole run and a `reason` for the record
+        alone.
+        """
         super().__init__(code, message)
         self.reason = reason
         self.path = pointer(path)

@@ -1,4 +1,6 @@
-"""Checks that a stream's JSON Schema, which may be anything, can validate records."""
+"""Checks that a stream's JSON Schema, which comes from outside and may be anything, can be used to
+validate records.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,11 @@ _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
 def schema_problem(schema: JSON) -> str | None:
-    """The problem of a malformed JSON Schema, with its property; None if it is well-formed.
+    """The problem of a stream's malformed JSON Schema, with the property where it is; None if it is
+    well-formed.
 
-    A `$ref` may only refer to the schema itself: nothing is fetched for it.
+    A `$ref` may only refer to a place in the schema itself, because nothing is ever fetched or read
+    for it.
     """
     whole = {name: each for name, each in schema.items() if name != "properties"}
     for name, each in schema["properties"].items():

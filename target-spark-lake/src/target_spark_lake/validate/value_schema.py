@@ -1,4 +1,5 @@
-"""The JSON Schema of a single value: unions resolved, and the limits that Arrow checks exactly.
+"""The JSON Schema of a single value: its unions resolved, and the limits in it that Arrow can check
+exactly: bounds, lengths, choices, patterns.
 
 A pattern is only used if Python and RE2 agree on it, or RE2 matches less, because nothing invalid
 may pass.
