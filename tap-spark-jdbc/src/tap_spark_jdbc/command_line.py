@@ -150,7 +150,8 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
         raise
     except Exception as error:
         if not (options["discover"] or options["dry_run"] or options["test"]):
-            # The user should not have to wait long for the error if the bucket does not answer.
+            # The user should not have to wait long for the error because the bucket does not
+            # answer.
             leaving = Thread(
                 target=_leave_failure, args=(options, root_failure(error)), daemon=True
             )

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-# A difference of clocks worth mentioning, and one at which signatures may be refused.
+# A difference of the clocks that is worth mentioning, and one with which signatures of stores or
+# tokens may be refused.
 SLIGHT, GREAT = timedelta(seconds=2), timedelta(seconds=60)
 # The most streams that are named for one fact.
 NAMED = 5
@@ -159,7 +160,8 @@ def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
         with closing(tap.database.another_connection()) as other:
             ((seen,),) = other.rows(f"SELECT pg_catalog.current_setting('{_MARK}', true)")
     except SourceError as error:
-        # The session that both share has the statements that the first one prepared.
+        # The server's session that both share has the statements that the first connection
+        # prepared.
         if "prepared statement" not in str(error):
             raise
         seen = mark

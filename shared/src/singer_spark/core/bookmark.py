@@ -22,7 +22,8 @@ MAX_SEEN = 50_000
 MAX_OPEN = 100
 HASH_CHARACTERS = 16
 MAX_BOUNDARY_HASHES = 1000
-# The limit for a finished stream; within a run, a bookmark after each slice has fewer.
+# The limit for a finished stream. A bookmark within a run has fewer, because it is written after
+# each slice.
 MAX_WINDOW_HASHES = 10_000
 BUCKETS = 256
 _HASH_BYTES = HASH_CHARACTERS // 2
@@ -262,7 +263,8 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            # With its value: an editor of the bookmark's value will not know about it.
+            # With the value it belongs to: an editor of the bookmark's value will not know about
+            # it.
             entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
@@ -311,13 +313,15 @@ class Bookmark:
                 "run with --full",
             ) from error
         raw = entry.get("replication_key_raw")
-        # An editor of the value doesn't know the raw text, which counts only while both agree.
+        # An editor of the value will not know about the raw text, so it is used only while both
+        # agree.
         if raw is not None and _parsed(raw, parsed) != parsed:
             raw, boundary = None, None
         kept = packed.get("value") if packed is not None else None
         if kept is not None and (before := _parsed(kept, parsed)) != parsed:
             boundary = None
-            # Open transactions' rows are still to come below a lower value, not a greater one.
+            # Rows of open transactions are still to come below a lower value; a greater one skips
+            # them.
             snapshot = snapshot if before is not None and parsed < before else None
         return cls(replication_key, parsed, boundary, raw, snapshot, runs)
 

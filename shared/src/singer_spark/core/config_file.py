@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 ENV_FILE = ".env"
 FROM_ENVIRONMENT = "ENV"
 YAML_ENDINGS = (".yml", ".yaml")
-# Anything else in braces stays: Spark has references of its own, like ${env:HOME}.
+# Anything else between the braces is left as it is: Spark has references of its own, like
+# ${env:HOME}.
 _REFERENCE = re.compile(
     r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
     r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"

@@ -20,7 +20,8 @@ from urllib.parse import quote, urlsplit
 
 from singer_spark.errors import redact, register_secret
 
-# Secret names of Spark (`spark.redaction.regex`), JDBC drivers, stores and tunnels.
+# Names that Spark treats as secret (`spark.redaction.regex`), and those of JDBC drivers, stores and
+# tunnels.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
     r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|"
@@ -41,13 +42,15 @@ _PARAMETERS = (
     re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;,()]*)"),
 )
 _LOGINS = (
-    # Passwords may lack a URL's encoding; a text that is too long is just never found.
+    # Passwords may hold characters that a URL should encode; a text that is too long is just never
+    # found.
     re.compile(r"//(?P<login>[^/?;]*)@"),
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
-# A driver may split a URL elsewhere than meant, and quote a piece of the password. But the text
-# before the last `@` may also be host, port and parameters: `//[::1]:5432/db?user=a@b`.
+# A driver may split a URL elsewhere than its author meant, and then quote a piece of the password.
+# The text before the last `@` may also be host, port and parameters, as in
+# `//[::1]:5432/db?user=a@b`: these are not split into pieces.
 _BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
 _SHORTEST_PIECE = 4
 _SHORTEST_MEMBER = 8

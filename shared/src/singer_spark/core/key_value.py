@@ -116,7 +116,8 @@ class KeyValue:
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:
-            # The default context rounds to 28 digits, perhaps to a bound above the value.
+            # The context's 28 digits would round, and a rounded bound may lie above the value
+            # itself.
             with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
                 return KeyValue(self.key_type, _plain(Decimal(self.text) - Decimal(str(amount))))
         earliest = datetime(1, 1, 1)

@@ -36,7 +36,8 @@ def import_singer_sdk() -> None:
     try:
         import_module(SDK)
     except Exception:
-        # A stand-in may lack anything; an error of the SDK itself is raised again below.
+        # What a stand-in lacks may raise any error; an error of the SDK itself is raised again
+        # below.
         for each in [each for each in sys.modules if f"{each}.".startswith(f"{SDK}.")]:
             del sys.modules[each]
     finally:

@@ -43,7 +43,8 @@ SKIPPED = "skipped"
 # never arrived. With `on_stream_error: skip`, it says that any stream may be left out.
 STRANGERS = "strangers"
 ON_STREAM_ERROR, SKIP = "on_stream_error", "skip"
-# Beside a STATE's value: the streams sent from their start; what a dead run sent of them is void.
+# Beside a STATE's value: the streams that are sent from their start. What a dead run had sent of
+# them is void.
 RESTARTED = "restarted"
 # Beside the first STATE's value: that the run sends only a part of the tap's streams, so that the
 # bookmarks of all others stay. Also what becomes of append-only tables whose streams are sent whole
@@ -51,17 +52,21 @@ RESTARTED = "restarted"
 # SCHEMA}}`.
 PART = "part"
 AGAIN, HOW, STREAMS = "again", "how", "streams"
-# Whether to replace them, append all rows again, ask the user, or the user was not asked.
+# Whether the user wants them replaced, wants all rows appended again, still has to decide, or was
+# not asked.
 REPLACE, APPEND, ASK, UNASKED = "replace", "append", "ask", "unasked"
 # Beside the first STATE's value: how many streams the run sends, for the progress shown to users.
 STREAM_COUNT = "stream_count"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
-# Rows from this replication key on (a number or a text) may have been sent before.
+# Rows with this replication key (a number or a text, as in a bookmark) or a greater one may have
+# been sent before.
 SENT_SINCE = "x-sent-since"
-# `source`: only the database can order the bookmark property; a key's last row is the newest.
+# `source`: only the database can order the bookmark property's values; the last one of a key's rows
+# is the newest.
 CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
-# Beside a SCHEMA's JSON Schema: about how many rows come, for the percentage shown.
+# Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to
+# users.
 ROW_ESTIMATE = "row_estimate"
 STREAM_ANNOTATIONS = (
     "x-replication-method",

@@ -17,7 +17,8 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import SchemaError
 
 JSON = dict[str, Any]
-# Annotation of an object or array nested too deeply for a type: it is kept as JSON text.
+# Annotation of an object or array that is kept as JSON text, since it is nested too deeply for a
+# type of its own.
 KEPT_AS_TEXT = "x-spark-lake-text"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18

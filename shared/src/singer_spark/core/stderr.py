@@ -101,7 +101,8 @@ class LiveLines:
             if self._ended.is_set():
                 return
             width, height = self._console.size
-            # A full line may wrap, and the cursor would return to another one.
+            # One column is left free: a full line may wrap, and the cursor would return to another
+            # line.
             width = max(width - 1, 1)
             content = self._content(width, max(height - 3, 1))
             if content is None:

@@ -178,7 +178,8 @@ class RowConversion:
                     self._kept.unlink(missing_ok=True)
             analysed = self._spark.analysed(self._values, self._columns)
             if self._kept is not None:
-                # Only a cache: it may be read-only, full, or being cleared by another run.
+                # This is only a cache: its folder may be read-only, its disk full, or another run
+                # may be clearing it.
                 with suppress(OSError, Py4JJavaError):
                     self._spark.keep(analysed, self._kept)
             return analysed

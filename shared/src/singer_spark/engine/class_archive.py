@@ -29,7 +29,8 @@ VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
 OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "6"
-# At its own address: otherwise the JVM rewrites pointers, in 120 MB of private memory.
+# At the address that it was made for: otherwise the JVM rewrites its pointers, which turns 120 MB
+# of it into private memory.
 IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 NICENESS = 19
@@ -86,7 +87,8 @@ def _build(does: str, archive: Path) -> None:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "singer_spark.engine.class_rehearsal", does, draft],
-                # Not the user's: Derby and Spark leave files in it.
+                # Derby and Spark leave files in their working directory, which should not be the
+                # user's.
                 cwd=draft,
                 env={**os.environ, VARIABLE: str(written)},
                 capture_output=True,

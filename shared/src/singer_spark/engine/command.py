@@ -77,8 +77,9 @@ MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 JAVA_OPTIONS, MEMORY = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _OPENED = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 _OPENED_INSIDE = "jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-# What Spark's launcher gives every driver (`JavaModuleOptions`; a test compares), without the
-# module of vectors: only machine learning uses it, and Java warns of it at each start.
+# The options that Spark's launcher gives every driver (`JavaModuleOptions`), except the incubator
+# module of vectors: only Spark's machine learning uses it, and Java warns of it at each start. A
+# test compares the two.
 MODULE_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()),

@@ -71,7 +71,8 @@ def _utf(text: str) -> bytes:
     return struct.pack(">H", len(text)) + text.encode()
 
 
-# From Java 23 on, PySpark 4.1's Hadoop can't write files ("getSubject is not supported").
+# From Java 23 on, the Hadoop in PySpark 4.1 fails at the first file it writes ("getSubject is not
+# supported").
 FIRST_JAVA, LAST_JAVA = 17, 22
 PROBE_SECONDS = 30
 FORMAT = "2"  # of the home created for a packaged Java
@@ -144,7 +145,8 @@ def _java_on_path() -> Java | None:
     command = shutil.which("java")
     if command is None:
         return None
-    # Usually a link into the real home; a version manager's wrapper script must be run.
+    # The command is usually a link into the real home; a version manager's wrapper script must be
+    # run.
     return _java_at(Path(command).resolve().parent.parent) or _ask(Path(command))
 
 
@@ -233,7 +235,8 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
         (draft / "bin").mkdir()
-        # First, so that a trust store or an archive of the caller's wins.
+        # Before the caller's arguments, so that a trust store or an archive of the caller's own
+        # wins.
         command = [str(java.executable)]
         if bundle:
             (draft / "authorities.jks").write_bytes(trust_store(bundle))

@@ -31,7 +31,8 @@ from singer_spark.engine.spark_jvm import (
 from singer_spark.error_codes import RunCode, code_numbered
 from singer_spark.errors import ConfigurationError, SingerSparkError
 
-# The descriptor to ask another process for its JVM; if not set, this one starts its own.
+# The descriptor over which this process asks another one for its JVM. If it is not set, the process
+# starts its own.
 KEEPER = "SPARK_LAKE_JVM_KEEPER"
 MOST_RUNS = 100
 MOST_BYTES = 512 * 2**20

@@ -130,7 +130,8 @@ def _cached(function: Callable[[Any], Any], name: str) -> cached_property[Any]:
 
 # A cached property in a class that is sent along: Python 3.11's own has a lock.
 copyreg.pickle(cached_property, lambda each: (_cached, (each.func, each.attrname)))
-# Dataclasses that are sent along: PySpark 3.5's cloudpickle would make another marker of fields.
+# Fields of a dataclass that is sent along: the cloudpickle of PySpark 3.5 creates another marker
+# there, so the fields are not found.
 _MARKER = type(dataclasses._FIELD)  # type: ignore[attr-defined]
 copyreg.pickle(_MARKER, lambda each: (getattr, (dataclasses, each.name)))
 

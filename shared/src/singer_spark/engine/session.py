@@ -56,19 +56,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS_TO_CLEAN_UP = 5
-# A program's JVM lives for seconds or minutes, so it compiles later than a server's.
+# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs
+# often enough is still compiled soon.
 COMPILER_OPTIONS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 "
     "-XX:Tier3CompileThreshold=5000 -XX:Tier4InvocationThreshold=20000 "
     "-XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
-# With one compiler, a JVM has room for 48 MB of code, and stops compiling when it is full.
+# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when
+# it is full.
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 SMALL_HEAP_OPTIONS = "-Xms64m -XX:NewSize=16m"
-# Drivers log a URL that they can't parse, which the connection's error has redacted.
+# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same,
+# redacted.
 DRIVERS = (
     "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver "
     "com.ibm.db2 org.h2 org.apache.derby org.sqlite org.duckdb net.snowflake"
@@ -114,8 +117,8 @@ def command_for(options: SparkOptions) -> JvmCommand:
         **session_conf(options),
     }
     java_options = [
-        # Out of memory, a JVM may hang instead of failing. First, so that the user's own options
-        # win.
+        # A JVM that is out of memory may hang instead of failing. These come first, so that the
+        # user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
@@ -131,7 +134,8 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 def own_variables(options: SparkOptions) -> dict[str, str]:
     """Environment variables of the JVM alone."""
-    # Spark's launcher, a JVM too, must not leave a failure report in the user's folder.
+    # Spark's launcher is a JVM too: if it can't start, it must not leave a report in the user's
+    # folder.
     launcher = (
         f"{os.environ.get('SPARK_LAUNCHER_OPTS', '')} "
         f"-XX:ErrorFile={scratch_folder()}/jvm-failure.log"
@@ -236,7 +240,8 @@ def get_context(options: SparkOptions) -> SparkContext:
                 context = known or SparkContext(conf=conf)
         except Exception as error:
             raise _not_started(error) from error
-    # Not in `conf`: PySpark puts that on the JVM's command line, visible to everyone.
+    # Set here and not in `conf`, because PySpark puts that on the JVM's command line, visible to
+    # everyone.
     hadoop = hadoop_configuration(context)
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)

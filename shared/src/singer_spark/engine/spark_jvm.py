@@ -168,7 +168,8 @@ def start_jvm(
     address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     # As in `spark-submit`.
     environment = {**os.environ, **variables, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
-    # For Python workers: Meltano turns on all warnings, and PySpark's would fill its log.
+    # Spark's Python workers inherit it. Meltano turns all warnings on, and PySpark's would fill its
+    # log.
     environment["PYTHONWARNINGS"] = "ignore::ResourceWarning"
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)

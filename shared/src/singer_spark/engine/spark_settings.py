@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCAL_MASTER = "local[*]"
-# Two programs share the cluster: each takes only so much, and leaves idle executors to the other.
+# Two programs share the cluster: each takes at most this much of it, and leaves unused executors to
+# the other.
 SHARED_CONF = {
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
@@ -49,7 +50,8 @@ CLUSTER_CONF = {
 SECURE_CONF = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 YARN_CONF = {
     **SECURE_CONF,
-    # Executors need PySpark, which `spark-submit` would find out, but a bare context does not.
+    # `spark-submit` determines that executors of a Python program need PySpark; a context made
+    # without it needs this setting.
     "spark.yarn.isPython": "true",
     # A service that does not authenticate would refuse the executors.
     "spark.shuffle.service.enabled": "false",
@@ -70,9 +72,11 @@ BASE_CONF = {
     "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
-    # A column may be named ${env:HOME}: nothing is substituted in a text for Spark.
+    # A column may be named ${env:HOME}: variables must not be substituted in any text passed to
+    # Spark.
     "spark.sql.variable.substitute": "false",
-    # Otherwise each method of a column asks the JVM six times, for errors that name its line.
+    # Otherwise each method of a column asks the JVM six times, so that an error can name the line
+    # of Python that called it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A driver's CHAR(n) is read as it is; whether it is padded is up to the database.
     "spark.sql.readSideCharPadding": "false",
@@ -89,11 +93,12 @@ BASE_CONF = {
     "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
 LOCAL_CONF = {
-    # Loopback avoids a wait where the host name does not resolve; clusters must reach the driver.
+    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the
+    # driver.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Otherwise Spark's ports give passwords to any account of the machine, and run what they are
-    # sent. Spark makes the secret itself.
+    # Otherwise Spark's ports answer any account of the machine: they give out passwords in
+    # broadcasts, and run what they are sent. Spark makes the secret itself.
     "spark.authenticate": "true",
 }
 

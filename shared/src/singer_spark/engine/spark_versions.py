@@ -181,7 +181,8 @@ def arrow_batches(
     converters: Any, rows: Any, schema: Any, batch_rows: int, batch_bytes: int
 ) -> Any:
     """An iterator of Arrow streams of rows, by `ArrowConverters`."""
-    # The timestamps' zone, whether names must differ, and whether a batch's texts may exceed 2 GB.
+    # The zone of timestamps, whether names must differ, and whether texts may have more than 2 GB
+    # in a batch.
     more = (False,) if spark_version() >= (4, 0) else ()
     return converters.toBatchWithSchemaIterator(
         rows, schema, batch_rows, batch_bytes, "UTC", False, *more

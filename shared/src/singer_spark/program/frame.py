@@ -43,7 +43,8 @@ def run_program(
         SystemExit: always, except after a signal, when the process exits without waiting for
             running threads.
     """
-    # Arrow's mimalloc keeps freed memory; these return it (jemalloc more), and are no slower.
+    # Arrow's own allocator, mimalloc, keeps freed memory. These return it (jemalloc more of it) and
+    # are no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")
     # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -54,7 +55,8 @@ def run_program(
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
-        # Spark's handler, which replaces ours while it makes a session, raises KeyboardInterrupt.
+        # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a
+        # session.
         end_after_signal()
         if isinstance(stopped, StoppedByError):
             report(stopped.error, program)
@@ -65,7 +67,8 @@ def run_program(
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
-    # Otherwise the garbage collector costs a quarter of a short run's CPU time.
+    # Otherwise the interpreter looks for garbage among all that was loaded, twice, which takes a
+    # quarter of a short run's CPU time.
     gc.freeze()
     # Threads that read ahead or work in the background may wait for something that never comes.
     end_within(grace_seconds, 1 if isinstance(code, str) else code or 0)

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
-# With this variable only the line that a run is done is printed: there are many in a row.
+# With this variable, only the line that says a run is done is printed, for one of many runs in a
+# row.
 QUIET = "SPARK_LAKE_QUIET"
 DONE = "Done! "
-# Live lines' columns by importance, as narrow terminals lack the last, and the blanks between.
+# The columns of live lines, by importance: a narrow terminal lacks the last ones. `GAP` is the
+# number of blanks between two.
 PERCENT, ROWS, DELETED, RATE, SIZE, TIME = "percent", "rows", "deleted", "rate", "size", "time"
 BY_WEIGHT, GAP = (ROWS, PERCENT, TIME, DELETED, RATE, SIZE), 2
 BAR_WIDTH, SHORTEST_NAME, WIDE = 20, 12, 110
@@ -90,7 +92,8 @@ class Progress:
         self._on_terminal = (
             sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
         )
-        # The live display at the pipe's end is enough; lines written here must not break it.
+        # In `tap | target` the live display at the pipe's end is enough. Lines written here must
+        # not break it.
         self._feeds_a_pipe = _feeds_a_pipe()
         if self._on_terminal and self._feeds_a_pipe:
             share_terminal()

@@ -29,7 +29,8 @@ LONGEST_NAME = 63 - len("_history")
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
 _OURS = ("table", "pipeline")
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
-# Parameters, beside host and path, that identify the database; and libpq's variables for them.
+# Parameters that identify the database, besides the URL's host and path, and libpq's environment
+# variables for them.
 _WHERE = {
     "host": "PGHOST",
     "hostaddr": "PGHOSTADDR",
@@ -313,7 +314,8 @@ class StateDatabase:
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
     if writes:
         file.parent.mkdir(parents=True, exist_ok=True)
-    # Reading creates no file; but it may roll back what a killed writer left, so not read-only.
+    # As a URI, so that reading creates no file, and read-write, so that what a killed writer left
+    # is rolled back.
     url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
     connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
     # Text written by hand may not be UTF-8.

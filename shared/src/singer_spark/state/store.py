@@ -237,7 +237,8 @@ class FolderState(BucketState):
             return False
         if self.content() not in (seen, state_text(value, mark).encode()):
             return False
-        # First the owner: a state by a run that the lake's journal lacks counts as another lake's.
+        # The owner is written first, because a state saved by a run that is not in the lake's
+        # journal counts as another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
         return super().write(value, seen, run_id, mark)

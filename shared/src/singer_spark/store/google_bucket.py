@@ -101,7 +101,8 @@ class GoogleBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         condition = {} if version is None else {CONDITION: "0" if version == ABSENT else version}
         query = {"uploadType": "media", "name": key, **condition}
-        # After a conditional write, the caller must find out what happened.
+        # An unconditional write may be retried here; after a conditional one, the caller must find
+        # out what happened.
         self._ask("POST", self._uploads(), query, data=data, again=version is None)
 
     def upload(self, source: Path, key: str) -> None:

@@ -14,7 +14,8 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.store.bucket import RefusedError
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-# gcsfs's values for the machine's own login; `browser` needs someone to log in.
+# gcsfs's values for the machine's own login; `browser` would need someone to log in, and nobody is
+# there.
 _OWN = (None, "", "google_default", "cloud", "cache")
 _UNUSABLE = ("browser",)
 
@@ -79,7 +80,8 @@ class GoogleLogin:
         try:
             if (key := self.key_file()) is not None:
                 with warnings.catch_warnings():
-                    # It warns about keys from others; this one is the user's own.
+                    # It warns about keys from others, which might name any server; this one is the
+                    # user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     load = google.auth.load_credentials_from_dict
                     found, _ = load(key, scopes=SCOPES)  # type: ignore[no-untyped-call]

@@ -143,7 +143,8 @@ class LocalFiles:
         """All files below a folder; an unreadable folder is an error, not an empty one."""
         for _ in range(LISTINGS):
             found, is_whole = _walked(self.root, prefix)
-            # Otherwise again: a vanished file's successor may be where we had already looked.
+            # Otherwise again: the file that replaced a vanished one may have appeared where we had
+            # already looked.
             if is_whole:
                 break
         return found
@@ -230,7 +231,8 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
         _flush_folder(target.parent)
         source.unlink(missing_ok=True)
     finally:
-        # Others' copies too: a suspended process then can't bring the file back.
+        # Also the copies of others: of a dead process, and of a suspended one, which then can't
+        # bring the file back.
         _remove_tree(location)
 
 

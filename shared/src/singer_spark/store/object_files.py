@@ -230,7 +230,8 @@ class ObjectFiles:
         keys = [each.key for each in found if not (each.maybe_folder and each.key in real)]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
-            # A folder's own object is not listed below it in such a store; in others it was found.
+            # In such a store the folder's own object is not listed among those below it; in others
+            # it was found if it exists.
             outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
             self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 

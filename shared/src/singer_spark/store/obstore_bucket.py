@@ -255,7 +255,8 @@ class ObstoreBucket:
             try:
                 return next(pages, None)
             except Exception:
-                # A failed listing can't be continued; a new one starts after its last object.
+                # A listing that failed can't be continued, but a new one can start after its last
+                # object.
                 pages = obstore.list(self._store, folder, offset=last)
                 raise
 

@@ -28,7 +28,8 @@ END_BYTES = 8
 BLOCK_BYTES = 1 << 22
 # Most footers fit in, so that one request brings them.
 LIKELY_BYTES = 1 << 16
-# Field numbers of parquet.thrift: of footers, column descriptions, row groups, column chunks.
+# Field numbers of parquet.thrift: of the footer, of a column's description, of a row group, of a
+# column chunk.
 SCHEMA, ROWS, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 7, 8
 CHILDREN, FIELD_ID = 5, 9
 COLUMNS, BYTES, GROUP_ROWS, GROUP_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7

@@ -38,7 +38,8 @@ from singer_spark.store.store_kinds import (
 
 logger = logging.getLogger(__name__)
 SCRATCH = ".dataspoc/staging/tmp"
-# A retried completion finds its multipart upload gone: then the length is checked.
+# If completing a multipart upload is retried after a lost answer, the upload no longer exists: the
+# length is checked.
 ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
 REQUESTS_AT_ONCE = 16
 Item = TypeVar("Item")

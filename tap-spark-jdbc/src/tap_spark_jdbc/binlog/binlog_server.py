@@ -321,7 +321,8 @@ def _without_lock(
     position = server.end()
     if not server.gtids:
         _check_no_one_waits(database)
-        # A transaction is logged shortly before it is visible; what comes in between is sent twice.
+        # A transaction is in the log shortly before it becomes visible; what comes in between is
+        # sent twice.
         time.sleep(_SETTLED_SECONDS)
         return TableSnapshot(position, ""), _begun(database)
     # Transactions that are in the log may not be visible yet. A file ends once everything in it is

@@ -161,7 +161,8 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES = 8 << 20
 _BY_POSITION, _BY_GTID = 0x12, 0x1E
-# The server sends what it has logged, then an end; it counts no replica without a number.
+# The server sends what the log holds now, then an end; it does not count a client without a number
+# as a replica.
 _TO_THE_END, _NO_REPLICA = 1, 0
 _MORE = 0xFFFFFF
 _EVENT, _ERROR = 0x00, 0xFF

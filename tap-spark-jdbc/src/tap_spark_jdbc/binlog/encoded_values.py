@@ -47,7 +47,8 @@ _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
 _NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}
 _DOUBLE, _STRING, _OPAQUE = 11, 12, 15
 _LITERALS = {0: "null", 1: "true", 2: "false"}
-# The bytes of values in the entry itself, with small and large offsets; 0: they are elsewhere.
+# The bytes of values that are in the entry itself, with small and with large offsets; 0: they are
+# elsewhere.
 _INLINE = {_LITERAL: (2, 2), 5: (2, 2), 6: (2, 2), 7: (0, 4), 8: (0, 4)}
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _ESCAPES = str.maketrans(

@@ -58,7 +58,8 @@ _CONTROL = (
     PARTIAL_ROWS,
 )
 _DESCRIBING = ("CREATE", "DROP", "RENAME")
-# Flags of MariaDB's transactions: an XA one, and a number before its identifier.
+# A flag of MariaDB's transactions, and one that announces a number before the identifier of an XA
+# transaction.
 _PREPARED_XA, _GROUPED = 64, 2
 
 
@@ -145,7 +146,8 @@ class BinlogReading:
             if self.stopped:
                 return False
         if self._ended:
-            # No row of an open transaction is sent before the state, which does not count it.
+            # No row of a transaction that is still open is sent before the state, which does not
+            # count it.
             self._send(batch, sent, self._ended)
             sent = max(sent, self._ended)
             self.on_commit()

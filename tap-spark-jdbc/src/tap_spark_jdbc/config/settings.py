@@ -268,7 +268,8 @@ class TapSettings:
         url, spark = given.get("jdbc_url"), _part(given, "spark", dict)
         problems += SparkSettings.problems(spark)
         if given.get("engine") == LOCAL:
-            # This process needs no cluster, even if a setting shared with the target names one.
+            # This process needs no cluster, even if the setting that tap and target may share names
+            # one.
             spark = {
                 name: value for name, value in spark.items() if name not in ("master", "remote")
             }

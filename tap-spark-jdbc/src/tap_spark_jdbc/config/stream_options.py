@@ -118,7 +118,8 @@ class _Parser:
         if quoted := _QUOTED.match(self.text, begin):
             self.position, raw = quoted.end(), quoted[1].replace('""', '"')
         else:
-            # A start value may hold colons and exclamation marks: it ends before a load method.
+            # A start value may contain colons and exclamation marks: it ends where the rest is a
+            # load method.
             end = re.search(r"(?i)!\s*(append|upsert)\s*$|!\s*[a-z-]*\s*$|$", self.text[begin:])
             self.position = begin + (end.start() if end else 0)
             raw = self.text[begin : self.position].strip()
@@ -162,7 +163,8 @@ class _Parser:
         )
 
 
-# SQL's tokens, as far as words and a statement's end depend on them; brackets quote in T-SQL.
+# SQL's tokens, as far as they are needed to find words and the end of a statement. Transact-SQL has
+# names in brackets.
 _TOKENS = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"
     r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]'\"]*\]|(?P<tag>\$\w*\$).*?(?P=tag)"

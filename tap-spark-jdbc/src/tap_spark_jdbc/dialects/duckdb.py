@@ -103,7 +103,8 @@ DUCKDB = Dialect(
     type_rules=_RULES,
     literals=LITERALS
     | {
-        # A bare string takes the column's type; a literal might lose digits of it.
+        # A bare string takes the column's type; a long number would be read as a double, a
+        # timestamp would lose digits.
         **dict.fromkeys(
             [KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"
         ),

@@ -9,7 +9,8 @@ from singer_spark.core.key_value import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
-# Arrays of other types have no exact reading: H2's own text does not quote their elements.
+# Arrays of types other than those below have no exact reading: H2's own text of one does not quote
+# its elements.
 _ONE = r"(?!.* array(?:\[\d+\])?$)"
 
 _TEXT = "CAST({c} AS CHARACTER VARYING)"

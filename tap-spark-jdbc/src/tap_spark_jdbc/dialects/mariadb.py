@@ -21,7 +21,8 @@ from tap_spark_jdbc.dialects.dialect import (
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
-# Without this, a float is printed with six digits, or with the scale that it declares.
+# Without this a float is printed with six digits, and a number with a declared scale with that
+# scale.
 _NUMBER = "{c} * 1e0"
 # Through JSON, because MySQL otherwise cuts the text of a number to 22 characters. In JSON, MySQL
 # writes 5.0 and MariaDB writes 5.
@@ -198,7 +199,8 @@ _AS_JSON = (
     "LEFT(SHA2(table_name, 256), 2)"
 )
 
-# The driver's type names that differ from the catalog's, and their separate parameters.
+# The driver's type names of a query's columns that differ from the catalog's, and their separate
+# parameters.
 _DESCRIBED_TYPE = """
 CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int'
   WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
@@ -267,7 +269,8 @@ _DIALECT = Dialect(
     name="mariadb",
     hides_tables=True,
     url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
-    # Spark quotes by the URL, and only knows MySQL's: else a quoted column would be a string.
+    # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be
+    # a string.
     url_form=("jdbc:mysql:", "permitMysqlScheme"),
     parameters=_for_mariadb_driver,
     driver="org.mariadb.jdbc.Driver",
@@ -321,7 +324,8 @@ _DIALECT = Dialect(
     open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.
     fetch_size=1,
-    # Rows are stored by the primary key, so a large range of another key costs a scan.
+    # Rows are stored in the order of the primary key, so each large range of another key costs a
+    # scan.
     secondary_ranges=False,
     # MariaDB and MySQL each execute one of these comments; Spark only passes on one statement.
     statement_timeout="{session} /*M!100101 , max_statement_time={seconds} */"
@@ -338,7 +342,8 @@ _DIALECT = Dialect(
     properties={
         # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
-        # Otherwise, where READ UNCOMMITTED is the default, rows would arrive that are rolled back.
+        # Otherwise, on a server whose default is READ UNCOMMITTED, rows would arrive that are
+        # rolled back later.
         "transactionIsolation": "REPEATABLE-READ",
         "connectTimeout": "30000",
         # For executors on other machines; on this one `open_connections` sets them for each driver.

@@ -97,6 +97,7 @@ ORACLE = Dialect(
     alive=Alive({"oracle.net.CONNECT_TIMEOUT": "20000", "oracle.jdbc.ReadTimeout": "20000"}),
     # If zones were passed by name, the server would have to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
-    # The driver uses the machine's language, which orders texts differently from comparisons.
+    # The driver uses the machine's language, by which texts are ordered differently from how they
+    # compare.
     session_statements=("ALTER SESSION SET NLS_COMP = BINARY NLS_SORT = BINARY TIME_ZONE = 'UTC'",),
 )

@@ -54,7 +54,8 @@ def _bits(count: int, integer: str, sent: str) -> str:
 
 
 _TEXT = "CAST({c} AS text)"
-# The type's own output: a user's cast to text may return anything. A row of NULLs is no NULL.
+# By the type's own output, because a user's cast to text may return anything. A row of NULLs is not
+# NULL.
 _OUTPUT = "CASE WHEN {c} IS DISTINCT FROM NULL THEN pg_catalog.concat({c}) END"
 # Must not be a column's name, as a column of that name could not be read.
 _NUMBER = '"number of the element"'
@@ -79,7 +80,8 @@ _FLAT = (
     "1) = 1"
 )
 
-# Arrays of these are cast as a whole, which is quicker; a few casts print more than the output.
+# Arrays of these are cast as a whole, which is quicker. A cast of `inet` and a few others prints
+# more than their output.
 _CAST_TO_TEXT = (
     "text|character "
     'varying|name|citext|json|jsonb|bytea|oid|xml|inet|cidr|"char"|macaddr8?|bit|bit varying|'
@@ -118,7 +120,8 @@ _RULES = (
         "DECIMAL({p},{s})",
         _NUMERIC,
         "DECIMAL({p},{s})",
-        # The server converts a numeric to text three times faster. Arrow refuses NaN.
+        # The driver converts a numeric to text three times slower than the server. Arrow refuses
+        # NaN.
         columnar=_TEXT,
         checked=_TEXT,
         key_literal=_OF_NUMERIC,

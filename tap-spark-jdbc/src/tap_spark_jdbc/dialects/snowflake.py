@@ -70,7 +70,8 @@ SNOWFLAKE = Dialect(
     properties={
         # Without it, the metadata of all databases of the account would be queried.
         "CLIENT_METADATA_USE_SESSION_DATABASE": "true",
-        # Otherwise an underscore matches any letter, and the keys of two tables are mixed.
+        # Otherwise an underscore in a table's name matches any letter, and the keys of two tables
+        # are mixed.
         "enablePatternSearch": "false",
         "loginTimeout": "30",
     },

@@ -37,7 +37,8 @@ def _is(*types: str) -> str:
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
-# A real is the shortest decimal that parses to it, usually with 15 digits, else with all.
+# A real is the shortest decimal that parses to the same number: usually with 15 digits, else with
+# all its digits.
 _DECIMAL = _by_type(
     (_is("integer", "text"), "CAST({c} AS TEXT)"),
     (
@@ -85,7 +86,8 @@ _DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
 _DIGITS = r"[1-9]|[12]\d|3[0-8]"
 _LENGTH = r"\s?\(\s?(?P<p>\d+)\s?\)"
 
-# Any declared type is legal in SQLite, so names match by what they contain, as for affinities.
+# Any declared type is legal in SQLite, so names are matched by what they contain, like in its own
+# affinity rules.
 _RULES = (
     TypeRule("bool(ean)?", "BOOLEAN", _BOOLEAN, "BOOLEAN"),
     TypeRule(

@@ -18,7 +18,8 @@ _UUID = "LOWER(CONVERT(char(36), {c}))"
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
 # Style 2 has all four digits; without it there are two.
 _MONEY_TEXT = "CONVERT(varchar(64), {c}, 2)"
-# A national string would convert the column: no index is used then, and the order differs.
+# A national string would convert the column, too, value by value: no index is used then, and its
+# order differs.
 _CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
@@ -57,7 +58,8 @@ _RULES = (
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CAST({c} AS varchar(16))"),
     _moment("datetime2"),
-    # Compared as the column's own type: its thirds of 10 ms are not exact in a datetime2.
+    # Compared as the column's own type: its thirds of a hundredth of a second are not exact in a
+    # datetime2.
     _moment("datetime", key_literal="CONVERT(datetime, LEFT({w}, 23), 121)"),
     _moment("smalldatetime", key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)"),
     TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
@@ -71,7 +73,8 @@ _RULES = (
     TypeRule("json", "JSON", _TEXT),
     TypeRule("image", "VARBINARY", read_as="BINARY", text=_HEX, ordered=False),
     TypeRule("uniqueidentifier", "UUID", _UUID, text=_UUID),
-    # `timestamp` is the driver's name for a rowversion: eight bytes that grow with each change.
+    # `timestamp` is the driver's name for a rowversion: eight bytes that grow with every change in
+    # the database.
     TypeRule("timestamp|rowversion", "VARBINARY", "CAST({c} AS binary(8))", "BINARY", text=_HEX),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text=_HEX),
     TypeRule("hierarchyid", "TEXT", "{c}.ToString()", text="{c}.ToString()"),
@@ -82,7 +85,8 @@ SQLSERVER = Dialect(
     hides_tables=True,
     url_prefixes=("jdbc:sqlserver:",),
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
-    # Transactions of sessions that can write: 1 is of this server, 4 is distributed.
+    # The transactions of sessions that can write: 1 is a transaction of this server, 4 a
+    # distributed one.
     open_transactions="SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
     "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
     "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "

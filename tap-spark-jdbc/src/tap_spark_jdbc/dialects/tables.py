@@ -273,7 +273,8 @@ def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
     if wanted is natural:
         return natural
     if natural in moments and wanted in moments:
-        # The column decides whether there is a zone; "timestamp" of a naive one stays naive.
+        # The column, not the user, decides whether there is a zone; "timestamp" of a naive column
+        # stays naive.
         return natural
     if natural is KeyType.DECIMAL and wanted is KeyType.INTEGER and not column.sql_type.scale:
         return wanted

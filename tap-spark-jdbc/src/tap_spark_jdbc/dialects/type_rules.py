@@ -144,7 +144,8 @@ class TypeRule:
     remark: str | None = None
 
 
-# For the standard's type names, which most databases use; their own rules may come first.
+# Rules for the standard's type names, which most databases use; their own rules may come before
+# these.
 STANDARD_RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),

@@ -278,7 +278,8 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     """The column that cuts a full table: the user's, else the primary key's first one if it can be
     cut into ranges.
     """
-    # Along another column, a record key's rows would not come in the replication key's order.
+    # Along another column, rows with the same record key would not come in the replication key's
+    # order.
     if plan.sends_in_order:
         return None
     key = plan.partition_column
@@ -290,7 +291,8 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     # State would hold its values.
     if key.column.name in plan.masked_names:
         return None
-    # Identical records at the bookmark are counted by slice, so all must be in one.
+    # Identical records at the bookmark are counted slice by slice, so they must all be in one
+    # slice.
     apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
     return None if apart else key
 

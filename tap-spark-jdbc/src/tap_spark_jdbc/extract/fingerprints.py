@@ -36,7 +36,8 @@ WindowSums = tuple[Sums, Sums]
 bound.
 """
 _BYTES = HASH_CHARACTERS // 2
-# Two sums of 64 bits, whatever the rows' order; a row's text tells NULL from an empty text.
+# Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
+# empty text.
 _SUMS = """
 SELECT CAST(pg_catalog.pg_current_snapshot() AS text), COUNT(*),
   CAST(SUM(pg_catalog.hashtextextended(t, 0)) AS text),

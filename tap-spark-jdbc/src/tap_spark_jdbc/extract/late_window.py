@@ -49,12 +49,14 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
 
 def database_clock(connection: JdbcConnection, dialect: Dialect, table: Table) -> KeyValue:
     """The moment by the database's clock, in UTC; ValueError: it can't be used."""
-    # One row in every database's SQL, which may need a FROM; the table is not read for it.
+    # One row in every database's SQL, even if SELECT needs a FROM; no row of the table is read for
+    # it.
     one = f"SELECT COUNT(*) AS n FROM {dialect.table(table)} WHERE 1=0"
     ((now,),) = connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
     kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
     try:
-        # An unknown database's clock may be in any zone: a row's age would be unknown.
+        # The clock of an unknown database may be in any zone: without a zone, a row's age is
+        # unknown.
         if dialect.now_has_zone and not has_zone(str(now)):
             raise ValueError("it names no time zone")
         moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)

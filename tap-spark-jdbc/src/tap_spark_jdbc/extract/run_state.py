@@ -31,7 +31,8 @@ RESUME_FORMAT_VERSION = 1
 LOG_BASED = "LOG_BASED"
 # Singer's own key for the stream at which an unfinished run continues.
 CURRENTLY_SYNCING = "currently_syncing"
-# In a bookmark: the expression of a computed key, as `a + b` and `a - b` are one column's name.
+# In a bookmark: the expression of its computed key; the column's name is the same for `a + b` and
+# `a - b`.
 _EXPRESSION = "replication_key_expression"
 # Settings of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# The first version whose numbers of transactions in snapshots don't wrap around.
+# The first version that shows snapshots, and the transactions they include, by numbers that don't
+# wrap around.
 _OLDEST = 13
 # With distinct names: Spark can't read two columns of the same name.
 _VERSION = (
@@ -42,7 +43,8 @@ _SYSTEM = (
     "SELECT CAST(system_identifier AS text) AS system, {timeline} AS timeline FROM "
     "pg_catalog.pg_control_system(){more}"
 )
-# A promoted server's timeline is in its control file at once, and in a checkpoint later.
+# A promoted server's own timeline is in its control file at once; that of the last checkpoint
+# follows a moment later.
 _TIMELINE = {
     "{timeline}": "CAST(greatest(c.timeline_id, r.min_recovery_end_timeline) AS text)",
     "{more}": ", pg_catalog.pg_control_checkpoint() c, pg_catalog.pg_control_recovery() r",
@@ -69,7 +71,8 @@ SELECT CASE WHEN pg_catalog.bool_and(tree.relkind = 'p' OR (tree.relkind = 'r'
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 _JOINED = "CAST(CAST(i.xmin AS text) AS bigint)"
-# From this version on a heap's pages can be found by number; a parent's are in other tables.
+# A heap's rows are in pages, which this version and later ones can find by number; a parent's rows
+# are in other tables.
 _PAGES = """
 SELECT CAST(pg_catalog.pg_relation_size(c.oid) /
   CAST(pg_catalog.current_setting('block_size') AS int) AS text)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# The relations that a statement locks when it is parsed: those it names, those behind views.
+# The tables and views that a statement names, and those behind them: the relations that it locks
+# when it is parsed.
 _NAMED = """
 SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
 WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p',
@@ -98,7 +99,8 @@ _WAITS = """
 SELECT count(pg_catalog.set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
-# From version 14 on, on Linux, the server notices that a reader is gone before it sends rows.
+# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server
+# checks for that.
 _LOOKS_AFTER_READERS = (
     "DO 'BEGIN PERFORM pg_catalog.set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
     "WHERE name = ''client_connection_check_interval'' AND pg_catalog.version() LIKE ''%linux%''; "
@@ -201,7 +203,8 @@ class LockWatch:
         """Nothing is watched yet; the holder's transaction ends first, so no reader can begin."""
         number = secrets.randbits(62)
         halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
-        # No query: a snapshot must be set before the first is parsed, and drivers parse ahead.
+        # No query: a transaction's snapshot must be set before the first one is parsed, and some
+        # drivers parse ahead.
         self.mark = f"DO 'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared({number}); END'"
         self.waiter: str | None = None
         self._waiting, self._end = (each.format(**halves) for each in (_WAITING, _END))

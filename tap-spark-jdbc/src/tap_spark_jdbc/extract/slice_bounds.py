@@ -34,7 +34,8 @@ LOOKED_AT = 50
 # Assumed row width where rows may be long and nothing better is known.
 CAREFUL_BYTES = 32_000
 SLICE_BYTES = 32_000_000
-# The size of all files on the disk at a time, if that leaves slices as large as the first.
+# The size of all files on the disk at a time, as long as that does not make slices smaller than the
+# first ones.
 SPOOL_BYTES = 512_000_000
 # A slice is this fraction of what was rendered before it, so that the first ones are sent soon and
 # later ones cost fewer jobs.

@@ -50,9 +50,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 TOGETHER = 50
-# A larger table is scanned for late rows in its own turn, while its locks are watched.
+# A larger table is scanned for late rows in its own turn, beside other streams, while its locks are
+# watched.
 MOST_BYTES = 16_000_000
-# DDL of others waits no longer than this. To compile it (JIT) takes longer than to run it.
+# DDL of other sessions waits for a statement no longer than this. Compiling it (JIT) would take
+# longer than running it.
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
     LOCK_TIMEOUT,
@@ -220,7 +222,8 @@ class UnchangedStreams:
         """The conditions that no row lies above a bookmark or lacks a key."""
         dialect, source, key = bounds.sql.dialect, bounds.sql.source, bounds.key
         name = dialect.operand(key.column)
-        # In its index's order: without statistics, a table would be scanned for missing rows.
+        # In the order of its index, because a table without statistics would be scanned for rows
+        # that do not exist.
         own = dialect.column_of(bounds.sql.plan.table, key.column.name)
         order = f"ORDER BY {own} DESC {dialect.limited(1)}"
         terms = [

@@ -40,7 +40,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 # The streams begun beyond the one being sent. Each has a connection for its bounds, and on
 # PostgreSQL another for its snapshot.
 MOST_PREFETCHED = 3
-# The slices made of a stream that waits; the second shows whether it has more than one.
+# The slices made of a stream that waits for its turn; the second slice shows whether it has more
+# than one.
 SLICES_AHEAD = 2
 
 
@@ -216,7 +217,8 @@ def begin_log(
         except OF_A_STREAM as error:
             if errors.skips_all or not known or known == chosen:
                 raise
-            # Perhaps one of those that join is at fault, as a table this user may not publish.
+            # Perhaps one of the streams that join is at fault, such as a table that this user may
+            # not publish.
             for each in (each for each in chosen if each not in known):
                 errors.skip(each.name, f"stream {each.name}: {one_line(error)}")
                 taken_back(each.name)()

@@ -54,11 +54,13 @@ logger = logging.getLogger("tap-spark-jdbc")
 FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
-# By this factor at least, a file is smaller than rows read, if their width is not known.
+# The least factor by which a file is smaller than the rows read, for rows whose width was not
+# measured.
 COMPRESSION = 3
 # Smaller slices would cost more than an idle core at the end does.
 FEWEST_ROWS = 250_000
-# Of a table that no key cuts: 64 MB are not worth a task, 256 MB make a file of about 60 MB.
+# For a table that is not cut by a key: 64 MB are not worth a second task, and 256 MB make a file of
+# about 60 MB.
 FEW_PAGES = 8_192
 MOST_PAGES = 32_768
 
@@ -320,7 +322,8 @@ class BatchReading(StreamReading[SliceBatch]):
     def _slices(self) -> Iterator[Slice[Point]]:
         if self.plan.replication_key is None and self.extraction.sql.split is None:
             snapshots = self.context.snapshots
-            # A row written meanwhile moves to another page: one snapshot, or one slice.
+            # A row written meanwhile moves to another page, so all pages are read in one snapshot,
+            # or in one slice.
             pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
             if pages > FEW_PAGES and not self.extraction.progress.complete:
                 yield from page_slices(pages, MOST_PAGES, self.context.database.n_jobs)

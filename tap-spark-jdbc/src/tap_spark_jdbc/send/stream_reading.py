@@ -226,7 +226,8 @@ class StreamReading(ABC, Generic[R]):
                 break
             self.budget.cut(each.most or 0)
             yield (last := each)
-        # Without a snapshot, keys are read last: a row added in between would seem to be gone.
+        # Without a snapshot, keys are read last, because a row may be added between them and the
+        # records.
         if self.keys is not None and self.context.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True

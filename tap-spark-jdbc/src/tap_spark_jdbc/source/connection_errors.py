@@ -60,7 +60,8 @@ _HINTS = {
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
-# After the login, MySQL and MariaDB say this of a view's definer, in the same words.
+# If the user is logged in, MySQL and MariaDB mean a view's definer, in the same words as for a
+# login.
 _NO_LOGIN = "28000"
 _DEFINER = (
     "check user and password; if it is a view, its definer may be gone or lack rights: see "
@@ -85,7 +86,8 @@ _HINTS_BY_WORDS = {
     # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }
-# SQLSTATEs of connections, logins, names, rights, locks, limits: no message quotes a value.
+# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
+# of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
 # Refusals for the lack of a grant, in the words of servers whose SQLSTATE does not show it.
 _DENIED = re.compile(

@@ -110,7 +110,8 @@ class Database:
     def begin_jvm(self) -> None:
         """Start the JVM in the background; ConfigurationError: no Java, or no driver."""
         if not self.by_spark:
-            # Each thread has its own in the JVM, which keeps settings of expressions.
+            # Each thread has a thread of its own in the JVM, in which settings of expressions are
+            # kept.
             os.environ["PYSPARK_PIN_THREAD"] = "true"
         begin_jvm(self._options)
 

@@ -118,7 +118,8 @@ def fits(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name.lower(), pattern.lower())
 
 
-# If the database hides unreadable tables; a name like a known one is more likely a typo.
+# If the database hides tables that the user may not read. A name that is similar to a known one is
+# more likely a typo.
 PERHAPS_HIDDEN = ", or this user may not read it: check its name, or GRANT SELECT on it"
 
 

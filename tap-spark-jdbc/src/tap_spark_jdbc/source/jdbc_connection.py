@@ -198,7 +198,8 @@ class JdbcConnection:
             broken = True
             return ask()
 
-        # The thread that cut a failed stream's slices may still wait for its answer.
+        # The thread that cut the slices of a failed stream may still be waiting for its last
+        # answer.
         with self._asking:
             return again(attempt)
 

@@ -252,7 +252,7 @@ class JdbcSource:
         properties, password = {**self.dialect.properties}, self.password
         if self.iam is not None:
             password = self.iam.token()
-            # It is never sent unencrypted.
+            # A token is never sent unencrypted.
             properties |= _TLS.get(self.driver) or _TLS.get(self.dialect.name, {})
         login = {"user": self.user, "password": password}
         return properties | {name: value for name, value in login.items() if value is not None}

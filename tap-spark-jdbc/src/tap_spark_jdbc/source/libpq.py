@@ -77,7 +77,8 @@ def conninfo(source: JdbcSource) -> str:
     }
     words = {**_LIMITS, **_location(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
-    # Another encoding, of the role or the database, would change bytes of texts.
+    # The encoding of the role, the database or the environment would change bytes of texts, in both
+    # directions.
     words["client_encoding"] = "UTF8"
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 

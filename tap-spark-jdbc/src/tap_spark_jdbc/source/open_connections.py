@@ -49,7 +49,8 @@ LOOK_SECONDS = 5.0
 QUIET_SECONDS = 30.0
 # How long it may be out of reach.
 DEAD_SECONDS = 45.0
-# Linux sockets: level, option, value (`socket(7)`, `tcp(7)`), few of which Java names.
+# Options of sockets on Linux: level, option, value (`socket(7)`, `tcp(7)`). Java names only some of
+# them.
 KEEPALIVE_SECONDS, PROBE_SECONDS, PROBES = 30, 10, 4
 USER_TIMEOUT_MILLISECONDS = 80_000
 SOCKET_OPTIONS = (

@@ -90,7 +90,8 @@ class SshTunnel:
             assert task is not None
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
-            # `_end` cancels it: asyncio would print a traceback of a cancelled task.
+            # A cancellation by `_end` is caught here: asyncio would print a traceback of a
+            # cancelled task.
             with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
 

@@ -41,7 +41,8 @@ class BoundaryAccount:
     def __init__(self, extraction: Extraction) -> None:
         self._extraction = extraction
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        # Rows that the last run saw are not read; any other may still be unchanged.
+        # Rows that the last run saw are not read; one with a key that is read may still be
+        # unchanged.
         self._unread = saved if extraction.sql.unseen is not None else None
         is_new = self._unread is not None and (extraction.plan.has_twins or self._unread.mixed)
         self.sent = Counter(saved.hashes if saved is not None and not is_new else ())
@@ -182,7 +183,8 @@ class BoundaryAccount:
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which all is sent; None: the saved one is as far."""
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Else all that is read is at the bookmark or above in the database's own order.
+        # Otherwise all that is read is at the bookmark or above it in the database's order, which
+        # may differ from ours.
         if saved is not None and extraction.begins_below and point.value <= saved.value:
             return None
         since = extraction.sql.upper_since

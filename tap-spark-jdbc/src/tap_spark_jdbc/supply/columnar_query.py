@@ -30,7 +30,8 @@ BATCHES_AHEAD = 2
 BOUNDARY = "boundary"
 _NO_BOUNDARY = pa.scalar(0, pa.int64())
 _BOUNDARY_OF_NULL = 3
-# The years 1 to 9999, the lake's range, in days and in microseconds since 1970.
+# The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since
+# 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # Used in place of an SQLSTATE.
@@ -178,7 +179,8 @@ def writing() -> Iterator[None]:
     """Wrap everything a sink writes."""
     try:
         yield
-    # Each fsspec filesystem raises its client's own errors; with any, the tap fails.
+    # Each fsspec filesystem raises its client's own errors; all of them are passed to the tap,
+    # which fails.
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
 
@@ -259,7 +261,8 @@ def _connected(
 
 
 def _close(connection: Any, error_class: type[Any]) -> None:
-    # The rows are read. The driver counts connections without a lock, and may miscount.
+    # The rows are read. The driver counts connections without a lock, so those of several threads
+    # are sometimes miscounted.
     with suppress(error_class):
         connection.close()
 

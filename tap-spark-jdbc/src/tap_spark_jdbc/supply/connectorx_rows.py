@@ -36,7 +36,8 @@ CHUNK_BYTES = 1 << 18
 LAST_BYTES = 1024
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
-# Bytes passed on without a batch in return, beyond which no batch fits into memory.
+# Bytes passed on without a batch in return, beyond which rows are so wide that a batch of them does
+# not fit into memory.
 MOST_BYTES = 256 << 20
 # In the library's words, and in the server's last packet.
 _STATE = re.compile(r"ERROR \d+ \((\w{5})\)")
@@ -238,7 +239,8 @@ class _Relay:
         if not data:
             self._end()
             return
-        # A command's first packet is number 0; after a refusal a client may still quit.
+        # The first packet of a command has the number 0; a client that was refused may still close
+        # the session.
         self._logged_in = self._logged_in or (data[3:4] == b"\0" and data != _QUIT)
         self._leaves = data.endswith(_QUIT)
         if not self._logged_in and not self._may_ask_key and _ASKS_KEY.fullmatch(data):

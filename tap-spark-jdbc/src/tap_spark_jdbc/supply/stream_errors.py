@@ -176,7 +176,8 @@ class StreamErrors:
             named = error.message
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
-            # A temporary failure is not held against a stream: the next run continues it.
+            # A temporary failure is not held against a stream: the next run continues where this
+            # one stopped.
             if not self.skips_all and isinstance(error, _PASSING):
                 raise type(error)(error.code, named) from error
             if not self.skips(stream):

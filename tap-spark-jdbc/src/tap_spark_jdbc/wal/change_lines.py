@@ -315,7 +315,8 @@ class ChangeLines(PendingLines):
         ]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
         if looked_up:
-            # The large values of a row whose key changed are under its old key, so they are read.
+            # A row whose key changed has its large values under the key to be deleted, so they are
+            # read from the table.
             key = {name: rows.columns[name].texts() for name in self.key}
             columns |= self.values.looked_up(looked_up, key)
         columns = dict(zip(self.sent_as(*columns), columns.values(), strict=True))

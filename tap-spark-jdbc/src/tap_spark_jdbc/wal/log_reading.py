@@ -116,7 +116,8 @@ class LogSink:
         commits, ends = batch.commits()
         until = 0
         for index, commit in enumerate(commits):
-            # If rows are limited, each transaction is one step; else a batch's last one is.
+            # If rows are limited, each transaction is one step; otherwise only the last one of a
+            # batch.
             if index + 1 < len(commits) and not self._budget.counts_rows:
                 continue
             self._send(batch, transactions, until, int(commit) + 1)

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("tap-spark-jdbc")
-# The server decodes this much of its log faster than Arrow and the driver are loaded here.
+# The server decodes this much of its write-ahead log in less time than it takes to load Arrow and
+# the columnar driver here.
 _LITTLE = 16 * 2**20
-# With the attaching transaction's own, as rows inserted before are not in the log.
+# Including rows of the attaching transaction, because those inserted before the partition was
+# attached are not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
@@ -143,7 +145,8 @@ class LogRun(ChangeLog[LogBookmark]):
             SourceError: changes are lost, or rights are missing.
         """
         slot = self._slot = self._opened()
-        # Before the tables, so that nothing in the log is newer than what is known of them.
+        # Before the tables are inspected, so that nothing read from the log is newer than what is
+        # known of them.
         self._until = slot.end_of_log()
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()

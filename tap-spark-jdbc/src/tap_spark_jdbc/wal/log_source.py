@@ -32,7 +32,8 @@ SELECT pg_catalog.current_setting('server_version_num') AS version,
     WHERE rolname = current_user) AS replicates,
   pg_catalog.current_setting('server_encoding') AS encoding
 """
-# A leaf's identity decides what is logged, the root's what is sent: the keys of both matter.
+# A change is logged by the partition's identity, and sent by the root's, so the keys of both root
+# and leaves matter.
 _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (

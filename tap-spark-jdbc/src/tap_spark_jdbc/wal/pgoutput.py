@@ -51,7 +51,8 @@ _TEXTS = re.compile(
     r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
     r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
-# Also if the type has changed since the row was written: its hash is that of the table's value.
+# For these, that holds whatever the type was when the row was written, so that its hash is that of
+# the table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
     r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? "

@@ -198,7 +198,8 @@ class LogSlot:
     def session_statements(self) -> tuple[str, ...]:
         """Statements that begin a session in which messages are read."""
         pinned = self._dialect.session_statements
-        # The server would refuse a text that is not UTF-8 and name no column or table.
+        # The server would refuse a text that is not UTF-8 without naming its column, or even its
+        # table.
         return (*pinned, _AS_STORED) if self._server.encoding == _NO_ENCODING else pinned
 
     def _see_committed(self) -> None:

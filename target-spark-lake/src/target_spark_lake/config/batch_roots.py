@@ -139,7 +139,8 @@ class BatchRoots:
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._spellings = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
-        # Links are resolved, as for each file, so that none leads out.
+        # With links resolved, as for each file, so that no link leads out. A root is taken as
+        # spelled, like the bucket.
         self._folders = [
             os.path.realpath(each.readings[0])
             for each in self._roots

@@ -44,7 +44,8 @@ from target_spark_lake.table.table_record import (
 FAIL, QUARANTINE = "fail", "quarantine"
 OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
-# The SDK's own settings: stream maps and flattening are used, others have no effect here.
+# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect
+# here.
 OF_THE_SDK = (
     *SDK_SETTINGS,
     "batch_config",

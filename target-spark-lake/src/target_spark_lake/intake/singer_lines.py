@@ -198,7 +198,8 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        # Beyond a float or lone surrogates: valid in a state; of records, the validation judges.
+        # Numbers beyond a float or lone surrogates: valid in a state, and in a record a matter for
+        # its validation.
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
             raise _malformed(number, f"is not JSON ({error}): {_shown(line)}") from error

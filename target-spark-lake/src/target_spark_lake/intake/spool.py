@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
-# A batch is the data before it divided by this: the first is staged early, later files are large.
+# A batch is the stream's data before it, divided by this: the first is staged early, later ones
+# make large files.
 GROWTH = 3
-# Lines are at least so many times larger than their Parquet file, unless incompressible.
+# Lines are at least this many times larger than the Parquet file made of them, except for
+# incompressible text.
 LINES_TO_FILE = 4
 DEFAULT_TARGET_FILE_MB = 128
 PIECE_BYTES = 4 * MEGABYTE

@@ -338,7 +338,8 @@ def _cursor(
         # Only the source can compare the values, and it sends them in ascending order.
         if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
             return ()
-        # Other taps may list log positions, which are no columns; metadata columns are ours.
+        # Other taps may list log positions here, which are not columns; metadata columns are the
+        # target's own.
         return tuple(
             name for name in bookmarks if name in properties and name not in METADATA_COLUMNS
         )

@@ -54,14 +54,16 @@ _BOM = b"\xef\xbb\xbf"
 # Many adjacent blank lines make one match.
 _BLANK = re.compile(rb"(?m)^(?:[ \t\r]*\n)+")
 MEGABYTE = 1 << 20
-# What a compressed file may expand to by default: so many times its size, or megabytes.
+# What a compressed file may expand to by default: this many times its size, or this many megabytes
+# if that is more.
 LIKELY_EXPANSION, LIKELY_EXPANDED_MB = 100, 1024
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
 # Metadata columns, and the corresponding members of a RECORD line.
 _MEMBERS = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 logger = logging.getLogger("target-spark-lake")
-# A manifest may name any number of files: so many are inspected and staged at a time.
+# How many files are inspected in parallel and staged by one job: a manifest may name any number of
+# them.
 FILES_AT_ONCE = 64
 FOOTERS_AT_ONCE = 16
 

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.checkpoint_file import StagedStream
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
-# Where STATEs cut batches, one may grow to so many times its size until one comes.
+# Where batches are cut at STATE messages, one may grow to this many times its size until a STATE
+# comes.
 STRETCH = 2
-# So many open batches are staged even if small, while the last of many tables are read.
+# This many open batches are worth staging even if small: with many tables the first are staged
+# while the last are read.
 MANY_OPEN = 8
 # Lines under at most this many SCHEMAs of a stream share a batch.
 MOST_KNOWN = 16

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
 
-# How often at least batches are cut, and at most checkpoints written; in a long run less often:
-# files stay large, and checkpoints cheap.
+# Batches are cut at least, and checkpoints written at most, this often; in long runs less often, so
+# that files stay large and checkpoints take a small part of the run.
 CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
 SETTINGS = "settings"

@@ -282,7 +282,8 @@ class LoadRun:
         try:
             changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
         except ShrunkTableError:
-            # The next run must not continue from these rows, even if the source is whole again.
+            # Otherwise the next run would continue from these rows, even if the source is whole
+            # again.
             self._run.checkpoint.discard()
             raise
         self._pool.close()
@@ -331,7 +332,8 @@ class LoadRun:
             self._clean()
             if not self._happened:
                 emit_failure(self._run, self._settings.metrics_file)
-                # A signal cuts the wait short; the run has failed for its original reason.
+                # A signal cuts the wait for an answer short; the run has failed for its original
+                # reason.
                 with suppress(Stopped, KeyboardInterrupt):
                     notify_of_failure(
                         self._run, self._settings.notify, error, self._settings.max_lag_minutes

@@ -292,7 +292,8 @@ def _posted(contents: Sequence[tuple[str, JSON]]) -> list[str | None]:
 def _started(opener: OpenerDirector, url: str, data: bytes) -> Future[str | None]:
     """A post in a thread of its own; the result is its problem."""
     problem: Future[str | None] = Future()
-    # Nothing stops a name look-up, for which the end of the process must not wait.
+    # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would
+    # for an executor.
     thread = threading.Thread(
         target=lambda: problem.set_result(_problem(opener, url, data)), name="notify", daemon=True
     )

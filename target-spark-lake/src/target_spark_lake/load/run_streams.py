@@ -174,7 +174,8 @@ class Extents:
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
-        # With a start value, a stream is as whole as a full run ever makes it.
+        # A stream that has a start value is as whole as it ever is in a full run, which the user
+        # requested.
         reason = self.delta(schema) if schema.method.replaces and not schema.is_replaced else None
         if reason is None:
             return

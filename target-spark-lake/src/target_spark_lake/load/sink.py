@@ -116,7 +116,8 @@ class StagingPool:
     def _stage(self, job: StagingJob) -> StagedBatch:
         try:
             batch = job.stage(self.session, self._storage)
-            # A checkpoint's files must survive a power cut, and the commit waits less.
+            # In the background: what a checkpoint names must survive a power cut, and the commit
+            # then waits less.
             self._storage.flush(
                 file.path for file in (*batch.files, batch.rejected) if file is not None
             )

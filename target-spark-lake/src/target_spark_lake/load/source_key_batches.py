@@ -135,7 +135,8 @@ class KeyBatches:
     def _resolved(self, keys: _Keys) -> ResolvedStream:
         sink, known = keys.sink, keys.of.schema.schema["properties"]
         if sink.resolved is None:
-            # With the types of the records, so that equal keys are equal in the lake.
+            # With the types of the stream's own records, so that equal keys become equal values in
+            # the lake.
             properties = {name: known[name] for name in sink.schema.key_properties}
             sink.schema = replace(sink.schema, schema={"type": "object", "properties": properties})
             sink.resolved = resolve_keys(sink.schema, self._settings)

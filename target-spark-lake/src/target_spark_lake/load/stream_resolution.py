@@ -94,7 +94,8 @@ def _resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Re
     )
     if sink.resolved is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
-    # Columns for merges are stored only if the table has them, or by wish, or for deletes.
+    # Columns that merges need are stored only if the table has them already, the user wants them,
+    # or it keeps deletes.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)

@@ -178,7 +178,8 @@ class LakeStateStoreManager(StateStoreManager):
             return
 
         def edited(saved: JSON | None) -> JSON:
-            # In an update Meltano passes the saved state as completed; another may be saved by now.
+            # In an update Meltano passes the saved state as the completed one: use what is saved by
+            # now instead.
             base = completed if completed is not None and not self._updating else saved
             return reported if partial is None else merged_state(base, partial)
 
@@ -190,7 +191,8 @@ class LakeStateStoreManager(StateStoreManager):
     ) -> None:
         saved = self._saved(location)
         wanted = edited(saved)
-        # Meltano gives back floats where the saved state may have exact decimals.
+        # The state that Meltano was given, and gives back, has floats where the saved state may
+        # have exact decimals.
         if (
             wanted is None
             or same_state(wanted, saved)
@@ -211,7 +213,8 @@ class LakeStateStoreManager(StateStoreManager):
         for entry in islice(entries(self._storage, location.layout), RUNS_LOOKED_AT):
             if not entry.state:
                 continue
-            # A run without rows counts unless someone has since gone back to before it.
+            # A run without rows counts unless someone has since gone back to a state from before
+            # it.
             if same_state(_as_meltano_reads(entry.state), value) and (
                 entry.body.get("streams") or not edited
             ):

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from singer_spark.store.storage import Storage
     from target_spark_lake.config.settings import TargetSettings
 
-# Groups beyond memory are in so many files by their slice, all open at a time.
+# The number of first digits of a group's slice, by which files are divided; this many files are
+# open at a time.
 FILES = 64
 # Fewer rows are kept in memory.
 IN_MEMORY_BYTES = 64 << 20

@@ -39,7 +39,8 @@ SHOWN_CHARACTERS = 500
 FIRM = "firm"
 _HALF = pa.scalar(32, pa.uint64())
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
-# The source's firm and other rows, the lake's, and halves of checksums, which add up to 0.
+# Firm rows of the source, its other rows, rows of the lake, and the halves of their checksums,
+# which add up to 0.
 _SUMMED = (FIRM, "loose", "lake", "high", "low")
 # What to do with the groups that differ, given the counts of all.
 Use = Callable[[pa.Table, Mapping[str, int]], None]

@@ -60,7 +60,8 @@ send_anonymous_usage_stats: false
 environments:
 - name: dev
 """
-# Meltano reads `${NAME}` as the configs do; `$${NAME}` and `$NAME` must stay plain text.
+# `${NAME}` is a variable for Meltano as for the configs; `$${NAME}` (plain text there) and `$NAME`
+# must not become one.
 _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 

@@ -89,7 +89,8 @@ class Repair:
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
         current = self.run.current_record(load.schema.stream, load.table)
         assert current is not None
-        # The index may be of other files: some may have been changed by hand.
+        # The index may describe other files than the current ones: some may have been changed by
+        # hand.
         self.run.storage.delete(self.run.layout.table_index(load.table))
         for change in table_changes(writer, load):
             yield _with_same_settings(change, current) if change.table == load.table else change

@@ -150,7 +150,8 @@ def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
         if ended.was_stopped:
             return ended.code
         keeper.after_run(failed=ended.code != 0)
-        # After a round longer than its interval, the next begins at once; none is made up for.
+        # A round that took longer than the time between two is followed at once: missed ones are
+        # not made up for.
         begins = max(schedule.next(began), time.time())
         took, following = span_text(time.time() - began), datetime.fromtimestamp(begins)
         what = ended.summary or (f"failed with exit code {ended.code}" if ended.code else "done")
@@ -259,7 +260,8 @@ def run_command(
         target = [_path(TARGET), "--config", of_target, *accepted, *level]
         return _piped(tap, target, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"}, in_round)
 
-    # The tap leaves its error in a file there for the target; rounds share a JVM's environment.
+    # By a file in it the tap hands its error over to the target, which records it; rounds share a
+    # JVM's environment.
     with tempfile.TemporaryDirectory(prefix="run-", dir=scratch_folder()) as folder:
         return run_rounds(Schedule.of(every, at), pipe) if in_rounds else pipe(None).code
 

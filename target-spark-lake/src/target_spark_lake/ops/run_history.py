@@ -302,7 +302,8 @@ def draw(
         for number in range(spans.count)
     ]
     top = max(heights)
-    # Otherwise one great value, as of a first load, would hide all others.
+    # Otherwise one great value, such as that of a first load, would leave nothing visible of the
+    # others.
     positive = sorted(height for height in heights if height > 0)
     is_log = (
         len(measure.value) == 1 and bool(positive) and top > LOG_FROM * positive[len(positive) // 2]

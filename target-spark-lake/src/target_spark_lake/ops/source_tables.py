@@ -35,7 +35,8 @@ _NOW = re.compile(
     r"|getdate|getutcdate|clock_timestamp"
 )
 _ON_UPDATE = re.compile(r"(?i)on update")
-# Names of columns: time of the last change, the insert, another event; an amount; yes or no.
+# Names of columns: the time of the last change, of the insert, or of some other event; a price or
+# an amount; a yes or no.
 _CHANGED = re.compile(r"(?i)updat|modif|chang|last_?mod|mtime|touched|synced|edited")
 _CREATED = re.compile(r"(?i)creat|insert|added|ctime|registered|ingest|recorded|logged")
 _EVENT = re.compile(

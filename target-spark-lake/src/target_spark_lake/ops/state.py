@@ -181,7 +181,8 @@ def _with_value(
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
     """A bookmark as a user would write it; which rows were sent at the value is no longer known."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
-    # Open transactions' rows are still to come, unless they should be skipped.
+    # Rows of transactions that were open are still to come, but they are not looked up if rows
+    # should be skipped.
     if "snapshot" in saved and saved.get(KEY) == key.name:
         before = _saved_value(saved, key)
         if before is not None and value <= before:

@@ -75,7 +75,8 @@ class StreamVerifier:
         return VerifyReport(tuple(reports), (*problems, *left))
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
-        # First the lake: rows that a run brings meanwhile are above the bookmark at the source.
+        # The lake is read first, because rows that a run brings in between are also above the
+        # bookmark at the source.
         table = committed_table(self.storage, self.layout, self.settings, stream)
         with source.opened(stream, self.state) as rows:
             if table is None or not table.columns.fields:

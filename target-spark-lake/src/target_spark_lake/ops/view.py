@@ -40,7 +40,8 @@ ENGINES = (DUCKDB, SPARK)
 _FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
 _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
-# Spark's expressions for a row's file and number, where not those of its Parquet reader.
+# Spark's expressions for a row's file and its number there, if other than those of its Parquet
+# reader.
 _SPARK_ROW_IDS = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
 # The engines' columns for these: a column of the table with such a name would hide them.
 _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}

@@ -142,7 +142,8 @@ class ValueCheck:
         assert isinstance(self.type, Scalar)
         kind = self.type.name
         if not typed and kind in ("string", "decimal"):
-            # The reader takes any bytes as text, and decimals that are too long.
+            # The reader accepts any bytes as text, and decimals with more digits than the column
+            # has.
             values.validate(full=True)
         if (
             kind in ("float", "double")

@@ -213,7 +213,8 @@ def draft7(schema: JSON) -> Validator:
     from referencing import Registry
 
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    # An empty registry: a $ref must not make us read files or contact other machines.
+    # An empty registry, because a $ref in the tap's schema must not make us read files or contact
+    # other machines.
     return _validator()(exact, registry=Registry(), format_checker=draft7_formats())
 
 

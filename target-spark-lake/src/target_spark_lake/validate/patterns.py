@@ -24,7 +24,8 @@ from pathlib import Path
 SECONDS, SECONDS_A_MILLION = 1.0, 1.0
 _PROGRAM = Path(__file__).with_name("pattern_process.py")
 
-# They mean the same in both for printable ASCII; for other texts, RE2 matches no more.
+# Patterns that mean the same in both for texts of printable ASCII; for all texts, RE2 matches no
+# more.
 _TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
 _CLASS = r"\[\^?(?:[A-Za-z0-9 _@:/.,;=+*-]|\\[-./+\[\]\\])+\]"
 _ONE = rf"(?:[A-Za-z0-9 _@:/,;=<>#%&!~'\"-]|\.|\\[dw]|\\[-./+*?()\[\]{{}}|^$\\]|{_CLASS})"

@@ -131,7 +131,8 @@ class RecordValidator:
         except (SingerSparkError, OSError, MemoryError):
             raise
         except Exception as error:
-            # Other projects' code judges too; whatever it raises, the next records are read.
+            # Records are also judged by code of other projects; whatever it raises, the other
+            # records are read.
             raise self._unreadable(
                 f"{type(error).__name__}: {_cut(str(error), SHOWN_CHARACTERS)}", line
             ) from error
@@ -356,7 +357,8 @@ def _record_text(line: str) -> str:
     try:
         return member_text(line, "record")
     except RecursionError:
-        # Too deep for this program and for readers of the file: keep the line as text.
+        # Nested too deeply to be extracted, by this program or by readers of the file: keep the
+        # line as a text.
         return json.dumps(line)
 
 
