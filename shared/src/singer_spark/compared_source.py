@@ -30,7 +30,8 @@ PROBLEM: Literal["problem"] = "problem"
 
 @dataclass(frozen=True)
 class Summing:
-    """How both sides sum up their rows by buckets: equal rows need not be sent.
+    """How both sides sum up their rows by buckets, so that equal rows can be recognised without
+    sending them.
 
     The text of a row joins those of its columns: integers and decimals with all digits of their
     scale, dates and moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1

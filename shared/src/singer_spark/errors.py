@@ -111,7 +111,10 @@ class ConnectionLostError(SourceError):
 
 
 class DisturbedError(SourceError):
-    """Another session changed or locked a table while it was read; the next run continues."""
+    """Another session changed a table while it was read, or waited to.
+
+    The next run continues where this one stopped.
+    """
 
 
 class SkippedStreamsError(SourceError):
@@ -157,7 +160,9 @@ class ResourceError(SingerSparkError):
 
 
 def register_secret(text: str | None) -> None:
-    """Mask this text in all that passes `redact`, also as a URL, JSON or HTML encodes it."""
+    """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes
+    `redact`.
+    """
     if not text:
         return
     # A text of several lines, such as a key, may be printed in one line, or line by line.
@@ -222,7 +227,9 @@ def first_of(reasons: Sequence[str]) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text in one line; masked before it is cut, so that no half is left."""
+    """The beginning of a text in one line, secrets masked before it is cut: half a secret would not
+    be recognised.
+    """
     return redact(" ".join(redact(text).split()))[:length]
 
 

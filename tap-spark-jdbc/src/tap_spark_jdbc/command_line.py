@@ -302,7 +302,10 @@ def _target(options: dict[str, Any]) -> dict[str, Any] | None:
 def _state_source(
     options: dict[str, Any], config: dict[str, Any], target: dict[str, Any] | None
 ) -> Callable[[], StateSource | None] | None:
-    """A function that opens the state's location; options are checked before."""
+    """A function that opens the state's location.
+
+    The options are checked before anything is started.
+    """
     from singer_spark.state.handover import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extract.run_state import settings_of_the_state

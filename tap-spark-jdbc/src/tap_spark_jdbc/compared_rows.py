@@ -52,7 +52,9 @@ Made = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class ComparedSql(StreamSql):
-    """SQL for all rows of a stream, classified by the bookmark, to compare them with a lake.
+    """SQL for all rows of a stream, to compare them with a lake.
+
+    `boundary` classifies each by the bookmark.
 
     Rows below `start`, and at `end` and above, are left out. From `lowered` on, the next run sends
     rows again. `only` is a condition that limits which rows are examined.

@@ -148,7 +148,9 @@ def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
 
 
 def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
-    """A pooler reports another process than the server; in transaction mode, clients share it."""
+    """A pooler reports another process to its clients than the server's; in transaction mode they
+    share a session.
+    """
     if tap.database.source.dialect.name != "postgresql" or (session := connection.session) is None:
         return
     ((process,),) = connection.rows("SELECT CAST(pg_catalog.pg_backend_pid() AS text)")

@@ -197,7 +197,9 @@ class SourceView:
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
-    """The number of buckets, a power of two: if sums differ, few rows must be read."""
+    """The number of buckets, a power of two, high enough that few rows must be read if sums
+    differ.
+    """
     counted = plan.table.row_estimate
     if len(slices) > 1:
         counted = sum(each.most or SLICE_ROWS for each in slices)
@@ -206,7 +208,9 @@ def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
 
 
 def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
-    """Why these columns can't be summed up, with those that have no text; None: they can."""
+    """Why these columns can't be summed up, naming those without a text of their values; None: they
+    can.
+    """
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"
     columns = sql.plan.sent_columns

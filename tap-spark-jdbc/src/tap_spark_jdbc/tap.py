@@ -149,7 +149,10 @@ class TapSparkJdbc(HookedTap):
         return plans
 
     def readable(self, refused: dict[str, str]) -> list[StreamPlan]:
-        """The plan of each stream that can be read; `refused` gets the others' problems."""
+        """The plan of each stream that can be read.
+
+        `refused` gets what is wrong with each of the others.
+        """
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         return plan_streams(
@@ -209,7 +212,9 @@ class TapSparkJdbc(HookedTap):
         return catalog_of(self.tables(defaults=True), self.settings, self._unknown)
 
     def check_staging(self) -> None:
-        """ConfigurationError: nothing says where the run's batch files go."""
+        """Check that a run knows where its batch files go; ConfigurationError: nothing says
+        where.
+        """
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
                 TapCode.BATCH_LOCATION,
@@ -336,7 +341,9 @@ class TapSparkJdbc(HookedTap):
             )
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
-        """Send the unchanged streams, then the others in order; the next ones are prefetched."""
+        """Send the unchanged streams, then the others in order, while the next ones are being
+        read.
+        """
         from tap_spark_jdbc.send.stream_order import StreamPrefetch
 
         streams = self._send_unchanged(streams)

@@ -113,7 +113,9 @@ class Layout:
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     def row_order(self, table: str, path: str) -> str:
-        """The object with a file's row order, if its name doesn't show when its rows came."""
+        """The object with a file's row order, for files whose name doesn't show when their rows
+        were received.
+        """
         return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
@@ -202,13 +204,17 @@ def is_data_file(table: str, path: str) -> bool:
 
 
 def table_folders(table: str, path: str) -> str:
-    """The hive folders between a table and one of its files; empty if one is not a hive folder."""
+    """The hive folders between a table and one of its files; empty if there are other folders
+    between them.
+    """
     folders = path[len(table) + 1 :].split("/")[:-1]
     return "/".join(folders) if all("=" in each for each in folders) else ""
 
 
 def file_age(path: str) -> str:
-    """Sort key of a table's files, oldest rows first: the run's id, then the file's number."""
+    """Sort key of a table's files, oldest rows first: run ids sort in the order of the runs, then
+    the file's number.
+    """
     return path.rpartition("/")[2]
 
 

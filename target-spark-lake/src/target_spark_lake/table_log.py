@@ -42,7 +42,9 @@ class LogSnapshot(Protocol):
         """The record with the log's columns; raises SchemaError if the lake can't represent one."""
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the layout of the table's files forbids compaction here; empty if it doesn't."""
+        """Why the layout of the table's files keeps them from being compacted here; empty if they
+        can be.
+        """
 
 
 class LogCommit(Protocol):
@@ -79,7 +81,9 @@ class TableLog(Protocol):
         """Columns of a file whose types a table of this format can't take as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files with the columns before are read correctly with the columns after."""
+        """Whether files written with the columns before are read correctly in a table with the
+        columns after.
+        """
 
     def change(
         self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None
@@ -87,7 +91,9 @@ class TableLog(Protocol):
         """The change with its commit to the log; `adopted` files become the table's in place."""
 
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
-        """Like `change` if rows only move, to files in `staged`, or in `joined` beside a change."""
+        """Like `change` if rows only move to other files: in `staged`, or in `joined` beside a
+        change of rows.
+        """
 
     def has_run(self, commit: Any) -> bool:
         """Whether the commit, or one of a later run, was made."""

@@ -211,7 +211,8 @@ def expand(
 
 
 def with_numbers(config: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert numeric settings: an environment variable gives text, the SDK's JSON a Decimal.
+    """Convert numeric settings to `int` or `float`: an environment variable gives text, the SDK's
+    JSON a Decimal.
 
     A value that is not a finite number stays or becomes text, which the config check refuses.
     """

@@ -114,7 +114,9 @@ def _pieces(login: str) -> list[str]:
 
 
 def register_secrets(config: Any) -> None:
-    """Register every secret of a config with `redact`, found by its name or inside a URL."""
+    """Register every secret of a config with `redact`, found by its setting's name or inside a
+    URL.
+    """
     for name, text in _texts(config, ""):
         if is_secret_name(name) and is_secret_value(text):
             register_secret(text)

@@ -117,7 +117,9 @@ def rounded(value: Any) -> Any:
 
 
 def member_text(text: str, name: str) -> str:
-    """The text of a member's value in a JSON object's text; of twins, the last one."""
+    """The text of a member's value in the text of a JSON object; the last one if the name occurs
+    twice.
+    """
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):

@@ -1,4 +1,6 @@
-"""Identities of processes: others recognise them, and check whether they live."""
+"""Identities of processes, by which others, also on other machines, can recognise them and check
+whether they live.
+"""
 
 from __future__ import annotations
 

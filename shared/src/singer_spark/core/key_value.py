@@ -112,7 +112,9 @@ class KeyValue:
         return datetime.fromisoformat(self.text.removesuffix("Z")[:26])
 
     def minus(self, amount: float) -> KeyValue:
-        """The value so many seconds (a number: units) lower, for a key that `has_distance`."""
+        """The value this many seconds earlier, for a key that `has_distance`; a number is this many
+        units lower.
+        """
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:

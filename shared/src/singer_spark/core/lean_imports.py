@@ -24,7 +24,8 @@ JOBLIB = ("Parallel", "delayed", "parallel_config")
 
 
 def import_singer_sdk() -> None:
-    """Import singer-sdk without what only web services and parallel drains need.
+    """Import singer-sdk without what only taps of web services, and targets with parallel threads,
+    need.
 
     Call this before anything else imports the SDK; otherwise it does nothing. If the SDK's modules
     have moved so that it can't be imported this way, it is imported as it is.
@@ -47,7 +48,10 @@ def import_singer_sdk() -> None:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Stand-ins for slow modules during the SDK's import, which load the real ones on use."""
+    """Replacements for the slow modules while the SDK is imported.
+
+    They load the real ones on use.
+    """
     modules = {
         name: _module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()
     }

@@ -225,7 +225,8 @@ def batch_message(
     time_extracted: datetime,
     record_metadata: bool,
 ) -> bytes:
-    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save a look into the files.
+    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking
+    into the files.
 
     `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With
     `record_metadata` they hold the metadata columns of `record_metadata`.

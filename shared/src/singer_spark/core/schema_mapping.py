@@ -84,7 +84,9 @@ def json_types(schema: JSON) -> set[str]:
 
 
 def admitted_types(schema: Any, root: JSON, seen: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The JSON types that values may have, `null` included: perhaps too many, never too few.
+    """The JSON types that values of a schema may have, `null` included.
+
+    It may name too many, never too few.
 
     Args:
         schema: Of the value.
@@ -187,7 +189,9 @@ def _greatest(schema: JSON) -> float | None:
 
 
 def _scale_of(multiple: Any) -> int | None:
-    """The scale of a decimal by a `multipleOf` such as 0.01; None for any other step."""
+    """The scale of a decimal, which taps express by a `multipleOf` such as 0.01; None for any other
+    step.
+    """
     if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
         return None
     digits = round(-math.log10(multiple))

@@ -1,4 +1,6 @@
-"""Settings of both programs, each declared once, as an attribute with its JSON Schema."""
+"""Settings of both programs: each is declared once, as an attribute of a frozen value that has its
+JSON Schema.
+"""
 
 from __future__ import annotations
 

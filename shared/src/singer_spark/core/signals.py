@@ -126,7 +126,9 @@ class _Stopping:
             os._exit(stopped.exit_code)
 
     def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise a signal a moment later if it came within a destructor, which swallows it."""
+        """Raise a signal that came within a destructor, which no exception can leave, a moment
+        later.
+        """
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
         elif not self.too_late:
@@ -166,7 +168,9 @@ def stop_on_signals(
 
 
 def stop_by_error(error: Exception) -> None:
-    """Raise `StoppedByError` in a program's main thread; does nothing in other processes."""
+    """Raise `StoppedByError` in a program's main thread, from another thread; does nothing in other
+    processes.
+    """
     if _stopping.program and _stopping.error is None:
         _stopping.error = error
         signal.pthread_kill(threading.main_thread().ident or 0, OF_A_THREAD)
@@ -180,9 +184,10 @@ def end_within(seconds: float, exit_code: int) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """For a program's imports: within it, a signal ends the process immediately.
+    """A context for the imports of a program: within it, a signal ends the process immediately.
 
-    An exception while a compiled module is initialised can crash the interpreter.
+    An exception raised by a handler while a compiled module is initialised can crash the
+    interpreter.
     """
     _stopping.loading = True
     try:
@@ -199,7 +204,10 @@ def seconds_left() -> float:
 
 
 def end_after_signal() -> None:
-    """Let the main thread end the process; never returns if the time limit ends it already."""
+    """Let the main thread end the process.
+
+    Never returns if the time limit of the clean-up is already ending it.
+    """
     _stopping.too_late = True
     _stopping.end.acquire()
 

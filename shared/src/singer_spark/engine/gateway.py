@@ -1,4 +1,5 @@
-"""Py4J's gateway to Spark's JVM: started early, and usable before there is a Spark session.
+"""Py4J's gateway to Spark's JVM: started early in the background, and usable before a Spark session
+is made in it.
 
 Only Py4J is imported here: PySpark, whose import takes as long as the JVM's start, is only needed
 for a session.
@@ -39,9 +40,11 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Start the JVM in the background by `start`, unless there is one.
+    """Start the JVM in the background, unless there is one.
 
-    Errors are raised where the JVM is requested. The jars are on its class path besides Spark's.
+    The jars are on its class path besides Spark's.
+
+    `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
     if is_begun():
         return

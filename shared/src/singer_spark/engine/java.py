@@ -36,7 +36,9 @@ JKS_MAGIC, JKS_VERSION, TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
 
 
 def trusted_bundle() -> Path | None:
-    """The machine's authorities (PEM): `SSL_CERT_FILE`, OpenSSL's, or the distribution's."""
+    """The PEM file of the machine's authorities: `SSL_CERT_FILE`, OpenSSL's own, or the
+    distribution's.
+    """
     named = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *BUNDLES)
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
 
@@ -231,7 +233,9 @@ def cache_folder() -> Path:
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
-    """Write the home beside its place, then rename it: nobody ever sees half of it."""
+    """Write the home beside its place, then rename it, so that a program that starts meanwhile
+    never sees half of it.
+    """
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
         (draft / "bin").mkdir()

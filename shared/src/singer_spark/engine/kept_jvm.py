@@ -103,7 +103,10 @@ class JvmKeeper:
                     stream.flush()
 
     def _started(self, asked: Mapping[str, Any]) -> Gateway:
-        """The JVM for a run's command; files of its scratch folder are kept in this process's."""
+        """The JVM for a run's command.
+
+        Files from the run's scratch folder are kept in this process's.
+        """
         own = str(scratch_folder())
         words = [_moved(word, asked["scratch"], own) for word in asked["command"]]
         variables = {

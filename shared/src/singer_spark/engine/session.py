@@ -168,7 +168,9 @@ def _log_configuration(level: str) -> Path:
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Start the JVM without a session, in the background, unless there is one, or a server."""
+    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a
+    server.
+    """
     if options.remote or gateway.is_begun():
         return
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -264,7 +266,9 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _same_ctrl_c() -> Iterator[None]:
-    """Keep the program's SIGINT handler, which a new SparkContext replaces by its own."""
+    """Keep the program's SIGINT handler, which a SparkContext made in the main thread replaces by
+    its own.
+    """
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

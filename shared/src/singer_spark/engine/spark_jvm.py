@@ -160,7 +160,8 @@ def start_jvm(
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
         variables: Environment variables that are its own.
-        grace_seconds: How long the JVM may clean up at its end; 0 if killing it leaves nothing.
+        grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves
+            nothing behind.
 
     Raises:
         ConfigurationError: it ended instead.
@@ -243,14 +244,19 @@ def end_jvm(*, for_good: bool = False) -> None:
 
 
 def await_jvm() -> None:
-    """Wait for the JVM's own end and final work, once it knows that this process ends."""
+    """Wait for the JVM to end by itself, including all its final work, once it knows that this
+    process ends.
+    """
     process = _jvm.process
     if process is not None:
         process.communicate()
 
 
 def kill_jvm() -> None:
-    """Kill the JVM at once, without a lock or a wait, whatever the state of this process."""
+    """Kill the JVM at once, whatever the state of this process.
+
+    Takes no lock, waits for nothing.
+    """
     if _jvm.process is not None:
         _signal_group(_jvm.process, signal.SIGKILL)
 

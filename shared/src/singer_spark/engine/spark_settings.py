@@ -109,7 +109,9 @@ def is_local(master: str | None) -> bool:
 
 
 def master_url(master: str | None) -> str:
-    """The master as a context takes it: for Kubernetes with `spark-submit`'s protocol."""
+    """The master in the form a context accepts: for Kubernetes with the protocol that
+    `spark-submit` would add.
+    """
     if master is None or not master.startswith(KUBERNETES):
         return master or LOCAL_MASTER
     location = master.removeprefix(KUBERNETES)

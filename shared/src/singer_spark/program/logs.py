@@ -70,7 +70,8 @@ def set_up_logs(program: str, level: str | None) -> None:
 def leave_out_libraries(*, sdk: bool = True) -> None:
     """Keep the libraries' messages about their own work out of the log, except warnings.
 
-    With `sdk` also singer-sdk's: on the present handlers, and not at `debug`.
+    Args:
+        sdk: Whether to include singer-sdk: on the present handlers, and not at `debug`.
     """
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)

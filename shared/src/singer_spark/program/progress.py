@@ -103,7 +103,8 @@ class Progress:
 
         Args:
             name: `connecting`, `reading`, `merging`, …
-            logged: Whether to write log lines, too: those of one program of a pipe suffice.
+            logged: Whether to write log lines, too. Without a terminal, the lines of one program of
+                a pipe suffice.
         """
         with self._lock:
             if name != self._phase:
@@ -285,7 +286,9 @@ class Progress:
 
 
 def _cells(count: Count, now: float) -> dict[str, str]:
-    """What is shown of a stream beside its name; when it is done, its clock stands."""
+    """What is shown of a stream beside its name, from left to right; the clock of a finished stream
+    is stopped.
+    """
     known = count.percent is not None and not count.is_done
     return {
         PERCENT: f"~{count.percent} %" if known else "",

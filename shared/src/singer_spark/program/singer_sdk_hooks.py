@@ -1,4 +1,5 @@
-"""The plugins' base classes: public names for what they need of singer-sdk's private members.
+"""The classes of singer-sdk that the plugins derive from: what these need of its private members
+has public names here.
 
 No other module uses private members of the SDK. They were read in 0.54.9, and a test looks at each
 of `PRIVATE` in the installed version.

@@ -188,7 +188,10 @@ class StateBackend:
     def of(
         cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None
     ) -> StateBackend:
-        """Parse `state_backend`, whose `storage_options` are by default the target's."""
+        """Parse `state_backend`.
+
+        The target's `storage_options` are for a backend that has none of its own.
+        """
         known = ("uri", "table_name", "storage_options")
         values = {
             name: value

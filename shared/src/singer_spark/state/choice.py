@@ -1,4 +1,5 @@
-"""Which state is valid, wherever its copy is kept, even if that location has just changed.
+"""Which state is valid, wherever its published copy is kept, even if that location has just been
+changed.
 
 The journal says where the last committed run kept it. If the store is another location by now, the
 state moves there by itself. If a state of unknown origin is already there, it is refused, because
@@ -38,7 +39,8 @@ class ChosenState:
 
     Attributes:
         moves_from: The location where it was kept before, as text for users; None if it stays.
-        replaces: The content of the store that a move there replaces; None if there is none.
+        replaces: The content of the store that is replaced when it moves there; None if there is
+            none.
         written: Whether the store already holds it.
     """
 
@@ -60,7 +62,8 @@ def chosen_state(
     """The valid state.
 
     Raises:
-        StateError: the published copy is malformed, or two locations hold different states.
+        StateError: the published copy is malformed, with line and column; or two locations hold
+            different states.
         StorageError: a location can't be read.
     """
     unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
@@ -130,7 +133,9 @@ def _journalled(entry: RunEntry) -> SavedState | None:
 
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
-    """Whether a run of this pipeline once saved this state: a move has left it behind."""
+    """Whether a run of this pipeline once saved this state, so that it was left behind by an
+    earlier change of location.
+    """
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
     return any(entry is not None and same_state(entry.state, value) for entry in entries)

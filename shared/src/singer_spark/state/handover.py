@@ -1,4 +1,5 @@
-"""What a program hands to another: Meltano's backend where the state is, a failed tap the reason.
+"""What one program of a pipeline hands to another: Meltano's state backend where the state is, a
+failed tap the reason.
 
 Meltano gives a tap a copy of the state as a file, or none. Without one, it is unclear whether there
 is no state yet or none is wanted. The location itself shows that, and has the checkpoint beside it.
@@ -40,7 +41,8 @@ EARLIER = timedelta(seconds=60)
 
 
 def hand_over(location: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Put the location, by the target's settings for it, into an environment for programs.
+    """Put the location, by the target's settings for it, into the environment of programs started
+    from here on.
 
     Raises:
         ConfigurationError: there is no folder for temporary files.

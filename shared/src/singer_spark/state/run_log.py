@@ -50,7 +50,10 @@ def moment_of(run_id: str) -> datetime:
 
 
 def folder_name(name: str) -> str:
-    """A name as a path segment, percent-encoded; `-_.` stay, except a leading `.` or `_`."""
+    """A name as a path segment: percent-encoded except letters, digits and `-_.`.
+
+    A leading `.` or `_` is encoded.
+    """
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"

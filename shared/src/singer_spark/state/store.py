@@ -72,7 +72,7 @@ class StateStore(Protocol):
     ) -> bool:
         """Replace the content that was `seen`, for a run; False if someone else wrote meanwhile.
 
-        `mark` are blanks at the end, which tell the text from others of the same value.
+        `mark` are trailing blanks, which distinguish the text from any other with the same value.
         """
 
     def signature(self) -> Signature | None:
@@ -161,7 +161,8 @@ def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -
 
 
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
-    """The valid state: the last commit's until that is published, else the published copy.
+    """The valid state: the last commit's while its publishing is unfinished, else the published
+    copy.
 
     Raises:
         StateError: the published copy is malformed, with line and column.

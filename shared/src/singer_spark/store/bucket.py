@@ -134,7 +134,8 @@ class FileInfo:
     Attributes:
         path: Relative to the storage's root.
         size: In bytes.
-        modified: When it was written, in seconds since 1970 by the storage's clock, if known.
+        modified: When it was written, by the storage's clock, in seconds since the epoch; None if
+            unknown.
     """
 
     path: str

@@ -255,7 +255,10 @@ class GoogleBucket:
 
 
 class _Upload:
-    """A stream of bytes, uploaded in pieces, which become an object when it is closed."""
+    """A stream of bytes, sent in pieces by a resumable upload.
+
+    They become an object when it is closed.
+    """
 
     def __init__(self, bucket: GoogleBucket, key: str) -> None:
         self._bucket = bucket

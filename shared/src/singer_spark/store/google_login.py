@@ -24,7 +24,10 @@ class GoogleLogin:
     """Makes the header that signs a request; its token is renewed before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Nothing is requested yet; an `emulated` server needs no signature."""
+        """Nothing is requested yet.
+
+        If the server is `emulated`, requests are not signed without a token.
+        """
         self._token = options.get("token")
         own = emulated and self._token in _OWN
         self.anonymous = own or self._token == "anon" or options.get("access") == "anon"

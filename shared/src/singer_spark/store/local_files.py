@@ -31,7 +31,9 @@ PRIVATE_MODE, USUAL_MODE = 0o660, 0o666
 
 
 class LocalFiles:
-    """Files below a folder; content appears atomically, by link or rename from a scratch folder.
+    """Files below a folder.
+
+    Content appears atomically, by a hard link or a rename out of a scratch folder.
 
     Failures are OSErrors, and FileNotFoundError for a missing file. `ObjectFiles` offers the same
     operations; tests inject faults here.
@@ -50,7 +52,10 @@ class LocalFiles:
         return (self.root / path).open("rb")
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A file at an unused path, opened for writing; it exists from the start."""
+        """A file at a path that nothing else writes to, opened for writing.
+
+        It exists from the start.
+        """
         _make_folder((self.root / path).parent)
         return (self.root / path).open("wb")
 
@@ -94,7 +99,10 @@ class LocalFiles:
     def _land(
         self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]
     ) -> None:
-        """Move a scratch file to its path atomically; it is written again if it was swept away."""
+        """Write a scratch file and move it to its path atomically.
+
+        Written again if it was swept away meanwhile.
+        """
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
@@ -326,7 +334,9 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree: files may vanish or appear meanwhile, but each must be removable."""
+    """Remove a tree; files may vanish or appear meanwhile, but one that can't be removed is an
+    error.
+    """
 
     def unless_in_use(
         _function: object, _path: str, error: tuple[type, BaseException, object]

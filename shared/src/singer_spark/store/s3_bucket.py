@@ -132,7 +132,9 @@ class S3Account:
         return keys
 
     def found_keys(self) -> tuple[str, str, str] | None:
-        """The current keys, for a library without profiles; None if it finds them by itself."""
+        """The current keys, for a library that reads no profiles; None if it must find them by
+        itself.
+        """
         provider = self.provider()
         found = provider() if provider else None
         return found and (found["access_key_id"], found["secret_access_key"], found["token"] or "")
@@ -214,7 +216,9 @@ def keys_of(options: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _profile(options: Mapping[str, Any]) -> str | None:
-    """The profile to use: the named one, or the default ("") if no other login comes first."""
+    """The profile to use: a named one, or the default one if there are files and no login takes
+    precedence.
+    """
     named = (
         options.get("profile")
         or os.environ.get("AWS_PROFILE")
@@ -235,7 +239,9 @@ def _region_of_profile(profile: str | None) -> str:
 
 
 def _region_of_bucket(bucket: str, endpoint: str) -> str:
-    """A bucket's region as Amazon tells without a login; `us-east-1` if it does not answer."""
+    """A bucket's region, from Amazon, which needs no login for that; `us-east-1` if Amazon can't be
+    reached.
+    """
     if endpoint or not bucket:
         return DEFAULT_REGION
     import urllib.error

@@ -1,4 +1,5 @@
-"""Small objects and file moves on a local disk or in a bucket: S3, Google, Azure, or fsspec's.
+"""Small objects and file moves on a local disk, in a bucket of S3, Google or Azure, or any other
+known to fsspec.
 
 Paths are relative to the storage's root, in POSIX spelling, without a leading slash.
 """
@@ -188,7 +189,10 @@ class Storage:
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file opened for reading; only what is read is transferred. The caller's errors pass."""
+        """A file, opened for reading; only what is read is transferred.
+
+        The caller's own errors pass unchanged.
+        """
         with self._errors("read", path):
             file = self.files.open(path)
         with file:
@@ -199,12 +203,17 @@ class Storage:
                     raise
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A new file at an unused path, opened for writing; in a bucket it appears when closed."""
+        """A new file that nothing else writes to, opened for writing.
+
+        In a bucket it appears once it is closed.
+        """
         with self._errors("write", path):
             return self.files.open_writer(path)
 
     def upload(self, source: Path, path: str) -> None:
-        """Copy a file of this machine to an unused path, in pieces: completely or not at all."""
+        """Copy a file of this machine to a path that nothing else writes to: completely or not at
+        all, in pieces.
+        """
         with self._errors("write", path):
             try:
                 self.files.upload(source, path)
@@ -213,7 +222,9 @@ class Storage:
                     raise
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copy a file with bytes appended to an unused path, inside the store if it can."""
+        """Copy a file with bytes appended to a path that nothing else writes to, inside the store
+        if it can.
+        """
         with self._errors("write", target):
             try:
                 self.files.extend(source, tail, target)

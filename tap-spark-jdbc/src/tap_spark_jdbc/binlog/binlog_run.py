@@ -85,7 +85,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
             self._start(server, first)
 
     def _ask(self) -> BinlogServer:
-        """Ask the server once for what bookmarks are compared with, first for the log's end."""
+        """Ask the server once for what all bookmarks are compared with, beginning with where the
+        log ends.
+        """
         server = self._server = BinlogServer.of(self._database)
         self._until = server.end()
         self._files, self._executed = server.files(), server.executed
@@ -148,7 +150,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         logged_tables(BinlogServer.of(self._database), [plan])
 
     def overview(self) -> str:
-        """See `ChangeLog.overview`: where the log ends; its file is requested, as in a reading."""
+        """See `ChangeLog.overview`: where the binary log ends; its file is requested, as a reading
+        would.
+        """
         from tap_spark_jdbc.binlog.dump import Dump
 
         server = self._opened()
@@ -259,7 +263,9 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         )
 
     def _move(self, reading: BinlogReading, end: LogPosition) -> None:
-        """Move all bookmarks, of unchanged streams too, to where a transaction or run ends."""
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
+        move, too.
+        """
         assert self._server is not None
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], self._streams[name]

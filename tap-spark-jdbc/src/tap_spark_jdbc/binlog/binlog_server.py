@@ -111,7 +111,10 @@ class BinlogServer:
 
     @property
     def executed(self) -> str:
-        """The identifiers of all transactions in the log, in the server's words; may be empty."""
+        """The identifiers of all transactions in the log, as the server writes the set.
+
+        Empty: they have none.
+        """
         if not self.gtids:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"

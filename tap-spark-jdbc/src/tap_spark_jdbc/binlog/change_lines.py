@@ -67,8 +67,10 @@ class BinlogStream(PendingLines):
         bookmark: Where it continues.
         table: Its table as it was when the run began.
         look: Asks which columns the table has now.
-        shown: The transactions whose rows it has had; None: its bookmark's place shows that.
-        altered: Whether rows have the current columns, as the table was changed meanwhile.
+        shown: The identifiers of the transactions whose rows it has had; None: its bookmark's place
+            shows that.
+        altered: Whether its table was changed since the bookmark, so that rows have the current
+            columns.
     """
 
     plan: StreamPlan
@@ -93,9 +95,10 @@ class BinlogStream(PendingLines):
     def add(
         self, batch: Events, events: Numbers, kind: int, table: TableMap, commits: Commits
     ) -> None:
-        """Add the lines of row events of one kind, with these commits.
+        """Add the lines of row events of one kind; `commits` are those of the events.
 
-        StateError: the rows are not as the table was described.
+        Raises:
+            StateError: the rows are not as the table was described.
         """
         columns = self._columns(table)
         try:

@@ -257,7 +257,9 @@ def _vectors(found: pa.Array) -> pa.Array:
 
 
 def _uncompressed(found: pa.Array) -> pa.Array:
-    """Undo MariaDB's compression of columns: a byte of flags, the size, headless data of zlib."""
+    """Undo the compression of MariaDB's columns: a byte of flags, the size, then zlib's data
+    without its head.
+    """
 
     def whole(data: bytes) -> bytes:
         if not data:

@@ -41,7 +41,8 @@ class BinlogLogin:
 
     Attributes:
         tls: The mode of TLS: `disable`, `prefer`, `trust`, `verify-ca` or `verify-full`.
-        authority: The file with its authority's certificate, or its own; None: the machine's.
+        authority: The file with the certificate of its authority, or the server's own; None: the
+            machine's authorities.
     """
 
     host: str
@@ -271,7 +272,10 @@ def _batches(file: Any, checksum: int) -> Iterator[Events]:
 
 
 def _joined(data: bytearray, at: int, have: int) -> tuple[int, int] | None:
-    """Join an event's packets in place; its size, the last packet's end; None: more is to come."""
+    """Join the packets of one event in place.
+
+    Returns its size and where the last packet ends; None: there is more to come.
+    """
     size, position = 0, at
     parts = []
     while True:

@@ -232,7 +232,8 @@ class Statement:
 
     Attributes:
         verb: Its first word: `ALTER`, `INSERT`.
-        tables: The tables that it names, with their database; (database, "") of a whole one.
+        tables: The tables that it names, each with its database; of one that drops a database:
+            (database, "").
     """
 
     verb: str

@@ -326,7 +326,9 @@ def _present(bitmap: bytes, count: int) -> list[int]:
 def _image(
     content: Bytes, at: Numbers, present: Sequence[int], types: Sequence[LoggedType]
 ) -> tuple[dict[int, Values], Numbers]:
-    """One row at each position, and its end: a bitmap of NULLs, then the other values."""
+    """One row at each position, and where it ends: a bitmap of NULLs, then the values that are not
+    NULL.
+    """
     bitmap, found = at, {}
     at = at + (len(present) + 7) // 8
     # A broken row must not lead beyond the end.

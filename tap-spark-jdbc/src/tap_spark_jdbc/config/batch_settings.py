@@ -66,7 +66,9 @@ class BatchSettings:
 
 
 def with_staging(config: dict[str, Any], target: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tap's config, with the target's place for batch files and its storage options."""
+    """The tap's config, completed from the target's: where batch files go, and with which storage
+    options.
+    """
     batches = config.get("batch_config")
     if target is None or not isinstance(batches, dict):
         return config

@@ -51,7 +51,9 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Parse a spec; an error says at which character it fails, and what was expected."""
+        """Parse a spec; an error shows at which character it goes wrong, and what was expected
+        there.
+        """
         return _Parser(text).spec()
 
 
@@ -215,7 +217,9 @@ def _only_sorts(words: list[str]) -> bool:
 
 
 def _outer_words(sql: str) -> Iterator[str]:
-    """The words outside of parentheses, quotes, strings and comments, in upper case."""
+    """The words of a statement outside of parentheses, names in quotes, strings and comments, in
+    upper case.
+    """
     depth = 0
     for token in _TOKENS.finditer(sql):
         depth += bool(token["opens"]) - bool(token["closes"])

@@ -456,7 +456,9 @@ def text_form(value: KeyValue, like: str | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text for UNISTR: backslashes and UTF-16 units beyond ASCII as four digits."""
+    """The text for UNISTR, with each UTF-16 unit beyond ASCII, and each backslash, as four
+    digits.
+    """
 
     def units(sign: re.Match[str]) -> str:
         return "\\" + sign[0].encode("utf-16-be", "surrogatepass").hex("\\", 2)

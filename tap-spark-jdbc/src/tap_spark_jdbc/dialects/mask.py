@@ -38,7 +38,10 @@ class Mask:
 
     @classmethod
     def by(cls, kind: Kind, key: str | None) -> Mask:
-        """The mask of this kind; texts made of its key for Spark are kept out of logs."""
+        """The mask of this kind.
+
+        Texts derived from its key for Spark are registered with `redact`.
+        """
         if kind != "hash" or key is None:
             return cls(kind)
         mask = cls(kind, key.encode())

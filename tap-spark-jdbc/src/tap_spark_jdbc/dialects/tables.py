@@ -220,7 +220,8 @@ class Key:
     Attributes:
         key_type: How its values are read, compared and kept.
         aware: Its values are instants (the column has a time zone).
-        textual: The database compares its values as text, so bookmarks keep its own text.
+        textual: The database compares its values as text, so bookmarks also keep the database's own
+            text.
         indexed: It is the first column of some index, so a range or a hop along it is cheap.
     """
 
@@ -257,13 +258,18 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def compares_alike(self, sent: Column) -> bool:
-        """Whether the column's sent values have one order everywhere; that of texts differs."""
+        """Whether the sent values of its column have the same order everywhere; the order of texts
+        is the database's.
+        """
         kind = _KEY_TYPES.get(sent.sql_type.name)
         is_text = self.textual or kind in (KeyType.STRING, KeyType.UUID)
         return kind is self.key_type and not is_text
 
     def parse(self, raw: str | float) -> KeyValue:
-        """Parse a value of the database, a state or a user; ValueError: it is none."""
+        """Parse a value printed by the database, held by a state or written by a user.
+
+        ValueError: it is not one.
+        """
         return KeyValue.parse(raw, self.key_type, aware=self.aware)
 
 

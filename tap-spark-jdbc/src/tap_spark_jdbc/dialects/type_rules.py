@@ -186,7 +186,9 @@ def complaint_of_bytes(name: str, native_type: str) -> str:
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
-    """The beginning of the error for a value that does not compare as the key's type."""
+    """The beginning of the error for a value that does not compare like values of the key's
+    type.
+    """
     return _without_slots(
         f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
         "where, or take another key: "

@@ -43,17 +43,20 @@ class Extraction:
         sql: The stream's SQL, with this run's bookmark and upper bound.
         bookmark: Where the last run ended; None on a first, full or backfill run.
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has
-            no row there, or there is no key.
+            no row there,
+            or there is no key.
         connection: Used to find the bounds of slices.
         progress: What a run that died has already sent.
         begins_below: Whether it begins below its bookmark.
         runs: See `Bookmark.runs`, for its bookmarks.
-        snapshot: The transactions this run sees, for its bookmarks; None: none may write below.
+        snapshot: The transactions this run can see, for its bookmarks; None if no open transaction
+            can write below.
         moved: Whether the bookmark's snapshot is of another server.
         renews: Whether the bookmark's snapshot is replaced, even if nothing is new.
         moment: The moment that the rows of a whole table show, once the rows that were added since
             a dead run read it are sent too.
-        dropped: Why what a dead run has sent can't be used; None: it is used, if there is any.
+        dropped: Why what a dead run has sent of the stream can't be used; None: it is used, or
+            there is nothing.
     """
 
     plan: StreamPlan
@@ -134,7 +137,10 @@ class Extraction:
         return _is_delta(self.plan, self.bookmark)
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
-        """The slices in the order they are sent; `rows` gives the size of the next one."""
+        """The slices in the order they are sent.
+
+        `rows` is called for the size of each before it is cut.
+        """
         if self.sql.late is not None:
             yield Slice(late=True)
         if self.progress.complete:
@@ -204,7 +210,9 @@ class Extraction:
 
     @property
     def saved_buckets(self) -> tuple[int, ...]:
-        """Bucket sums of the rows at the bookmark, if too many for fingerprints; else empty."""
+        """Bucket sums of the rows sent at the bookmark if there were too many for single
+        fingerprints; else empty.
+        """
         boundary = None if self.bookmark is None else self.bookmark.boundary
         return () if boundary is None or self.sql.unseen is not None else boundary.buckets
 
@@ -217,7 +225,9 @@ class Extraction:
 
     @property
     def misses_bookmark(self) -> bool:
-        """Whether the upper bound is below a bookmark with sent rows (by `settle_seconds`)."""
+        """Whether the upper bound lies below a bookmark at which rows were sent (`settle_seconds`
+        can cause that).
+        """
         at, upper = self.sql.bookmark, self.sql.upper
         return at is not None and (upper is None or (self.begins_below and upper.value < at.value))
 
@@ -316,7 +326,9 @@ def _upper(
 
 
 def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) -> Point | None:
-    """The run's inclusive lower bound, if no bookmark says which rows below it were sent."""
+    """The inclusive lower bound of the run, where a bookmark does not say which rows below it were
+    sent.
+    """
     plan = bounds.sql.plan
     if bookmark is None:
         return None if plan.start_value is None else bounds.point_of(plan.start_value)
@@ -339,7 +351,9 @@ def _next_window(
     window: LateWindow,
     oldest: Callable[[], Oldest | None],
 ) -> tuple[Point | None, tuple[tuple[int, int], ...]]:
-    """Where the window below the upper bound begins (None: nowhere), and its bookmark's `runs`."""
+    """Where the window below this run's upper bound begins (None: there is none), and its
+    bookmark's `runs`.
+    """
     if position is not None and position.upper is not None:
         # The dead run has sent rows, and kept the fingerprints of those in its window.
         return since_of(bounds, position.upper), position.upper.runs

@@ -208,7 +208,9 @@ def sealed(
 
 
 def _is_quick(extraction: Extraction) -> bool:
-    """Whether an index finds the rows, and none is masked: the database hashes unmasked values."""
+    """Whether the rows are found by an index, and none is masked: the database would hash unmasked
+    values.
+    """
     key = extraction.plan.replication_key
     if any(column.made_mask for column in extraction.plan.columns):
         return False

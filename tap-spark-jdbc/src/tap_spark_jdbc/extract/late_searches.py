@@ -124,7 +124,9 @@ class LateSearches:
         return {stream: search.text for stream, search in found if search is not None}
 
     def known(self, plan: StreamPlan) -> LateSearch | None:
-        """The search of a stream; None: its table was locked when that was asked."""
+        """The search of a stream; None: its table was locked when the database was asked about
+        it.
+        """
         return self._known.get(plan.stream)
 
     def of(self, plan: StreamPlan) -> LateSearch:
@@ -134,7 +136,9 @@ class LateSearches:
         return self._known[plan.stream]
 
     def _ask_all(self, plans: Sequence[StreamPlan]) -> None:
-        """Ask about all streams whose tables are not locked; the others are asked in their turn."""
+        """Ask about all streams but those whose tables are locked by someone, which are asked about
+        in their turn.
+        """
         try:
             self._ask(plans)
         except ConnectionLostError:
@@ -210,7 +214,8 @@ class LateSearches:
 def _width(plan: StreamPlan, kind: KeyType, step: int, cached: int) -> tuple[float, str]:
     """How far a window reaches below the bookmark, and the same for users.
 
-    Each of up to `max_connections` sessions holds a block of a sequence's CACHE.
+    Each session holds a block of a sequence's CACHE, and the server has up to `max_connections`
+    sessions.
     """
     if kind.is_moment:
         seconds = DAY if plan.late_window is None else plan.late_window
@@ -242,7 +247,9 @@ def warn_of_joined(stream: str, late: LateRows[Point]) -> None:
 
 
 def window_of(extraction: Extraction, search: LateSearch) -> Range[Point]:
-    """The keys from the window's lower end to the greater of upper bound and bookmark."""
+    """The keys from the window's lower end to the run's upper bound, or to the bookmark if that is
+    above it.
+    """
     bookmark, key = extraction.bookmark, extraction.plan.replication_key
     assert bookmark is not None and key is not None
     bounds, upper = extraction.bounds(key), extraction.sql.upper
@@ -273,7 +280,8 @@ def last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
 
 
 def sent_before(extraction: Extraction, window: Point | None = None) -> tuple[Slice[Point], ...]:
-    """The ranges in which the last run sent all it could see: below its bookmark, or its end.
+    """The ranges in which everything the last run could see was sent: below the bookmark, and up to
+    where it died.
 
     With the lower end of a `window`, what is below it is left out.
     """

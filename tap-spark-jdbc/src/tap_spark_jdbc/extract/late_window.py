@@ -79,7 +79,9 @@ def _now(bounds: ColumnBounds) -> KeyValue:
 
 
 def _in_form(key: Key, moment: KeyValue) -> KeyValue:
-    """A moment of the database's clock (UTC) as a key value; days age from their start."""
+    """A moment of the database's clock (UTC) as a key value; a day's age counts from its
+    beginning.
+    """
     return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
 
 
@@ -114,7 +116,9 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
 
 
 def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
-    """Warn that the bookmark hides every row: the source was reloaded, a sequence restarted."""
+    """Warn that the bookmark hides every row, because the source was loaded again, or a sequence
+    restarted.
+    """
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
     at, greatest = bounds.point_of_bookmark(bookmark), bounds.greatest(Range())
@@ -180,13 +184,17 @@ class LateWindow:
         return cls(amount, given is not None, f"window of {amount:,g} {unit}")
 
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
-        """Where a run begins below a bookmark without known rows; None: at the bookmark."""
+        """Where a run begins below a bookmark that does not say which rows were sent there; None:
+        at the bookmark.
+        """
         known = bookmark.boundary is not None and bookmark.boundary.since is not None
         known = known or (bookmark.boundary is None and not self.explicit)
         return None if known or not self.amount else bookmark.value.minus(self.amount)
 
     def doubtful_since(self, bookmark: Bookmark) -> KeyValue | None:
-        """The key from which a run may send rows again at a bookmark; None: it sends none."""
+        """The key from which a run that begins at a bookmark may send rows that were sent before;
+        None: it sends none.
+        """
         lowered, boundary = self.below_unknown(bookmark), bookmark.boundary
         if lowered is not None or boundary is None or not boundary.buckets:
             return lowered
@@ -208,7 +216,9 @@ class LateWindow:
 def runs_until(
     upper: KeyValue, last: Bookmark | None, oldest: Oldest | None
 ) -> tuple[tuple[int, int], ...]:
-    """What a bookmark holds of this run and earlier ones, to find keys of open transactions."""
+    """What a bookmark must hold of this run and earlier ones, to find the keys of transactions that
+    are still open.
+    """
     if oldest is None or upper.key_type is not KeyType.INTEGER:
         return ()
     began = oldest.now if oldest.age is None else oldest.now - oldest.age

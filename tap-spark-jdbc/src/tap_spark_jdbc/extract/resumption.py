@@ -129,7 +129,10 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
 def _streams(
     checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect
 ) -> dict[str, StreamProgress]:
-    """Parse the whole checkpoint before it is used; ValueError, StateError: it is malformed."""
+    """Parse the whole checkpoint before the run commits to continuing.
+
+    ValueError or StateError: it is malformed.
+    """
     state = checked_state(checkpoint.state, "its state")
     entries = checkpoint.resume.get("streams")
     if not isinstance(entries, dict) or not all(

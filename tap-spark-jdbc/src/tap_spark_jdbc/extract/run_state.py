@@ -83,8 +83,10 @@ class OpeningState:
 
         Raises:
             StateError: the state is malformed; with `full` that is only logged, as the state is not
-                needed, unless it has bookmarks of other streams.
-            StorageError: the source can't be read, or the checkpoint is of a newer version.
+                needed, unless it
+                has bookmarks of other streams.
+            StorageError: the source can't be read, or a newer version of the programs wrote the
+                checkpoint.
         """
         if source is None:
             return cls({}, "full", None, "", full, is_part, again)
@@ -147,7 +149,9 @@ class RunState:
         self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
-        """On a full run, drop the bookmarks of the streams that are extracted again."""
+        """On a full run, drop the bookmarks of the streams that are extracted again; others are
+        kept.
+        """
         for plan in plans:
             if self.is_full and plan.end_value is None:
                 self.note(plan.stream, None)

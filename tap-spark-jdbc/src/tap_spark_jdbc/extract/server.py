@@ -107,13 +107,17 @@ WHERE database = pg_catalog.current_database() AND (SELECT COUNT(*) FROM begun) 
 
 @dataclass(frozen=True)
 class Heaps:
-    """A table whose rows have a writer, by its OID, and the OIDs of parts that were added."""
+    """A table whose rows have a writer, by its object identifier, and those of its parts that were
+    added to it.
+    """
 
     relation: int
     added: tuple[int, ...]
 
     def joined(self, last: TransactionSnapshot) -> str:
-        """The condition for rows of tables that joined the stream since the last run."""
+        """The condition for rows of tables that were no part of the stream when the last run read
+        it.
+        """
         if last.relation not in (None, self.relation):
             return ALL_JOINED
         return f"tableoid IN ({','.join(map(str, self.added))})" if self.added else NONE_JOINED
@@ -305,7 +309,8 @@ class OpenTransactions:
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.
 
-        `own_name` is a literal, taps' application name; `long` has those that were outlasted.
+        `own_name` is a literal, the application name of taps' sessions; `long` has those that have
+        outlasted `PATIENCE_SECONDS`.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)

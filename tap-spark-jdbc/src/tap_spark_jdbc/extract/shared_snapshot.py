@@ -168,7 +168,10 @@ class RelationShapes:
         return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
-        """What has changed since, by connections that see the present, and the snapshot."""
+        """A description of what has changed since.
+
+        `now` sees the present, `within` is in the snapshot.
+        """
         present = _shapes(now, _LISTED.replace("{oids}", self.roots))
         for oid, shape in self.shapes.items():
             if change := shape.change(present.get(oid)):

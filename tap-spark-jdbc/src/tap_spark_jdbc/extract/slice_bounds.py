@@ -204,7 +204,9 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
 
 
 def row_width(plan: StreamPlan, long: float | None) -> float:
-    """Approximate bytes a row at most, by the types and the width of its `long` columns."""
+    """Approximate bytes a row at most, by the columns' types and the width of those that may be
+    `long`.
+    """
     short = [column.sql_type for column in plan.columns if not _may_be_long(column.sql_type)]
     return (long or 0) + sum(
         kind.precision or 8 if kind.name in ("CHAR", "VARCHAR") else 8 for kind in short

@@ -62,7 +62,8 @@ class StreamProgress:
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, if the bookmark does not say so.
         split: The position among rows that the replication key can't distinguish.
-        moment: The moment that the sent rows show; None: unknown, or there is a replication key.
+        moment: The moment that the rows sent so far show; None: unknown, or the stream has a
+            replication key.
     """
 
     extent: Extent
@@ -178,11 +179,15 @@ class RunBudget:
         return None if self._rows is None else max(self._left(self._rows), 1)
 
     def stop(self) -> None:
-        """Note that a stream ends early, even if its slices have fewer rows than expected."""
+        """Note that a stream ends before its upper bound, even if its slices have fewer rows than
+        they were cut for.
+        """
         self._stopped = self.spent
 
     def bounded(self, rows: int) -> int:
-        """The `rows` of the next slice, limited to what is left, unless nothing is left."""
+        """The `rows` of the next slice, limited to what is left; once nothing is left, `rows`
+        itself.
+        """
         left = rows if self._rows is None else self._left(self._rows)
         return min(rows, left) if left > 0 else rows
 

@@ -87,7 +87,9 @@ class StreamSnapshots:
 
     @property
     def held(self) -> str | None:
-        """The text of the snapshot in which the stream is read; None: readers share none."""
+        """The server's text of the snapshot in which the stream is read; None if its readers share
+        none.
+        """
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:

@@ -180,7 +180,10 @@ class UnchangedStreams:
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
     def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:
-        """The unchanged streams; one whose part fails is not among them, and harms no other."""
+        """The unchanged streams.
+
+        A stream whose part fails is not among them, but does not affect the others.
+        """
         asked = " UNION ALL ".join(
             f"SELECT '{index}' AS n, {part.found}" for index, part in enumerate(parts)
         )

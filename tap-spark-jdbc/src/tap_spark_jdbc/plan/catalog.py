@@ -33,7 +33,10 @@ _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, Ke
 
 
 def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
-    """The catalog, with everything selected; ConfigurationError: settings fit no table."""
+    """`{"streams": [...]}` with standard metadata, everything selected.
+
+    ConfigurationError: settings fit no table.
+    """
     problems = list(unknown)
     specs = specs_by_table(tables, [], settings, problems)
     streams = []
@@ -95,7 +98,9 @@ def stream_of(entry: Mapping[str, Any]) -> str:
 
 
 def other_name(entry: Mapping[str, Any], table: Table) -> str | None:
-    """Another name that a catalog gives to a table's stream, under which nothing finds it."""
+    """The name that a catalog gives to a table's stream in place of its own, under which nothing
+    would find it.
+    """
     given = (stream_of(entry), str(entry.get("stream") or table.stream))
     return next((name for name in given if name != table.stream), None)
 

@@ -88,7 +88,9 @@ class LateRows(Generic[K]):
         return unseen if self.joined == NONE_JOINED else f"({unseen} OR {self.joined})"
 
     def unseen(self, writer: str) -> str:
-        """The same for a row of a table that it read; `writer` is SQL of the row's writer."""
+        """The same for a row of a table that it read, given SQL of the row's writer: `WRITER` or
+        its alias.
+        """
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
         # After a whole cycle of numbers, they no longer identify the transactions that were seen.

@@ -128,7 +128,9 @@ def indexed_slices(
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cut the rows of `part`, alike by the replication key, by the split column from `begin` on."""
+    """Cut rows that the replication key can't distinguish, in `part`, along the split column, from
+    `begin` on.
+    """
     resume_at = None if part.closed else part.upper
     for piece, most in cut(split, Range(begin), rows):
         yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None, most=most)

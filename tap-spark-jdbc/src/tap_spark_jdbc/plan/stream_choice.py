@@ -65,7 +65,10 @@ def choose(
     spec: IncrementalSpec | None,
     settings: TapSettings,
 ) -> Choice:
-    """Merge all options of a table; ValueError: no such column, or an impossible method."""
+    """Merge all options of a table.
+
+    ValueError: a column does not exist, or the method is not possible.
+    """
     spec_key = None if spec is None else column_named(table, spec.column, "the spec's column").name
     key = _replication_key(
         table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included
@@ -247,9 +250,10 @@ def is_named(table: Table, settings: TapSettings) -> bool:
 def unused_patterns(
     streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False
 ) -> list[str]:
-    """Problems with `stream_options` of missing streams; unused patterns are only logged.
+    """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 
-    A catalog may lack streams that the options name, unless a column would then be shown.
+    A catalog may have fewer streams than the options name; this is an error only if a column would
+    be shown.
     """
     unknown = [
         each

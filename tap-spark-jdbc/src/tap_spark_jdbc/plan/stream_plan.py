@@ -123,7 +123,9 @@ class StreamPlan:
 
     @property
     def masked_names(self) -> frozenset[str]:
-        """The masked columns, whose values no state and no sum of the database may show."""
+        """Names of the masked columns, whose values neither a state nor a sum computed in the
+        database may show.
+        """
         return frozenset(column.name for column in self.columns if column.mask is not None)
 
     @property
@@ -152,7 +154,9 @@ class StreamPlan:
 
     @property
     def sends_in_order(self) -> bool:
-        """Whether rows come in the key's order, which alone shows the newest of a record key."""
+        """Whether rows are sent in the replication key's order, which alone shows the newest row of
+        a record key.
+        """
         own, keys = {*self.table.primary_key}, {*self.key_properties}
         names_one_row = bool(own) and own <= keys
         return self.source_order and bool(keys) and not names_one_row
@@ -172,7 +176,10 @@ class StreamPlan:
         return self.replication_method == LOG_BASED
 
     def sent_schema(self, *, unchanged: bool = False) -> dict[str, Any]:
-        """JSON Schema with the log's columns, also with the list of `unchanged` ones."""
+        """JSON Schema of the records with the columns the log adds.
+
+        `unchanged`: also the list of unchanged columns.
+        """
         schema = self.schema
         if self.is_log_based:
             schema["properties"] |= {

@@ -94,7 +94,9 @@ def checksum_of(dialect: Dialect, plan: StreamPlan, sums: Iterable[object]) -> s
 
 
 def enclosed(expression: str) -> str:
-    """The user's own SQL in parentheses, the last of which no comment swallows."""
+    """The user's own SQL in parentheses, so that a comment at its end does not swallow the closing
+    one.
+    """
     return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
 
 
@@ -152,7 +154,8 @@ class StreamSql:
         late: The rows that were committed late since the last run, if there may be any.
         bookmark_since: Where the bookmark's window begins; None: it is the bookmark's value alone.
         upper_since: Where the window of the upper bound begins, in the same way.
-        unseen: The condition that the last run could not see a row at the bookmark, if it is exact.
+        unseen: The condition that the last run could not see a row, if that shows which rows at the
+            bookmark are new.
     """
 
     dialect: Dialect
@@ -178,7 +181,9 @@ class StreamSql:
 
     @property
     def aliased(self) -> list[tuple[str, Column]]:
-        """The columns with aliases, so that Spark need not quote the user's names."""
+        """The columns with aliases for SQL and Spark, so that the user's names need no quoting
+        there.
+        """
         return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:

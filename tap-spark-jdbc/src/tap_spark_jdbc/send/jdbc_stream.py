@@ -61,7 +61,9 @@ class TapRun:
     def reading(
         self, plan: StreamPlan, context: ReadContext, *, lines: bool = False
     ) -> StreamReading[Any]:
-        """The reading of a stream: as batches if these are configured and `lines` not wanted."""
+        """The reading of a stream over a context: as batches if they are configured, unless `lines`
+        are wanted.
+        """
         reading: StreamReading[Any]
         if lines or self.batches is None:
             reading = LineReading(plan, context, self.state, self.settings)
@@ -370,7 +372,10 @@ def _has_decimals(plan: StreamPlan) -> bool:
 
 
 def _for_maps(record: dict[str, Any]) -> dict[str, Any]:
-    """A parsed record for maps: decimals in arrays, which flattening prints, stay exact."""
+    """A parsed record, prepared for maps.
+
+    Flattening prints arrays, and only prints decimals exactly.
+    """
     lists = {name: _as_written(value) for name, value in record.items() if isinstance(value, list)}
     return record | lists
 

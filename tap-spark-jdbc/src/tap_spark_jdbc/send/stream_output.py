@@ -181,7 +181,9 @@ class KeyReading(LineReading):
     must_be_columnar = False
 
     def announce(self, stream: str) -> None:
-        """Write their SCHEMA first, so that a target that can't use keys refuses them early."""
+        """Write their SCHEMA, so that a target that can't use keys can refuse them before it takes
+        in a record.
+        """
         plan, keys = self.plan, list(self.plan.sent_keys)
         line = messages.schema_message(
             plan.stream,
@@ -224,7 +226,9 @@ class KeyReading(LineReading):
 
 
 def keys_plan(plan: StreamPlan) -> StreamPlan:
-    """The plan of a stream's keys, of all rows under its `where`, whatever the bookmark."""
+    """The plan of a stream's keys: those of all rows under the same `where`, regardless of the
+    bookmark.
+    """
     return replace(
         plan,
         stream=messages.keys_stream(plan.stream),
@@ -312,7 +316,9 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @cached_property
     def _most_rows(self) -> int:
-        """The most rows a slice may have, so that all slices end at about the same time."""
+        """The most rows a slice may have, so that all slices of a whole table end at about the same
+        time.
+        """
         rows, jobs = self.plan.table.row_estimate, self.context.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS

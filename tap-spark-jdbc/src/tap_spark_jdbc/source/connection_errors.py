@@ -190,7 +190,9 @@ def may_quote(error: Exception) -> bool:
 def with_hint(
     message: str, state: str, *, hides_values: bool = False, connecting: bool = False
 ) -> str:
-    """A driver's message, hidden if it may quote a value, with what to do if that is known."""
+    """A driver's message, hidden if it may quote a value, with what to do if its SQLSTATE or its
+    text shows that.
+    """
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (_DEFINER if state == _NO_LOGIN and not connecting else "")
     hint = hint or (

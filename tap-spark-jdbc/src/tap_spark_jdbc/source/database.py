@@ -98,7 +98,10 @@ class Database:
 
     @cached_property
     def source(self) -> JdbcSource:
-        """Dialect, driver and address; through the tunnel, which is opened, if there is one."""
+        """Dialect, driver and address.
+
+        If there is a tunnel, it is opened, and the address leads through it.
+        """
         source = JdbcSource.of(self.settings)
         return source if self._tunnel is None else source.through(self._tunnel.local)
 
@@ -120,7 +123,9 @@ class Database:
         self._begun(get_session)
 
     def begin_import(self) -> None:
-        """Import what will read columns, which takes half a second of CPU, in the background."""
+        """Import what reads columns in the background, as rows are sure to be read by it: half a
+        second of CPU.
+        """
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
             # ConnectorX is imported by processes of its own.
@@ -155,7 +160,9 @@ class Database:
 
     @property
     def streams_at_once(self) -> int | None:
-        """The most streams begun at the same time, by the run's limit of connections."""
+        """The most streams that may be begun at the same time, given the run's limit of
+        connections.
+        """
         most = self.settings.max_connections
         if most is None:
             return None
@@ -204,7 +211,9 @@ class Database:
 
     @cached_property
     def watch(self) -> ServerWatch | None:
-        """The watch over the run's connections; None: no server, or another one queries it."""
+        """The watch over all connections of the run; None if the database is no server, or another
+        server queries it.
+        """
         if self.settings.spark.remote or self.source.dialect.alive is None:
             return None
         limited = self.source.limited()

@@ -89,7 +89,9 @@ class Bounds:
 
 
 def taken(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether patterns take an item of these names: the last that fits decides, `!` excludes."""
+    """Whether patterns include an item with these names: the last pattern that fits decides, and
+    one with `!` in front excludes.
+    """
     names = tuple(names)
     found = not patterns or is_exclusion(patterns[0])
     for pattern in patterns:

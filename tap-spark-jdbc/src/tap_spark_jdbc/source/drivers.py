@@ -84,8 +84,10 @@ class JarCache:
         """Local paths of the packages' jars, fetched if not in the cache.
 
         Args:
-            packages: Maven coordinates, `group:artifact:version`, perhaps with `:classifier`.
-            ivy_settings: Path of an Ivy settings file that names repositories; else the public one.
+            packages: Maven coordinates, `group:artifact:version`, optionally followed by
+                `:classifier`.
+            ivy_settings: Path of an Ivy settings file that names the repositories; by default the
+                public one.
 
         Raises:
             ConfigurationError: a jar is unavailable, or is not the pinned one.

@@ -209,7 +209,9 @@ class JdbcSource:
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
     def bounded(self, fetch_bytes: int | None) -> JdbcSource:
-        """The same, with round trips that fail above this many bytes, if the driver can do that."""
+        """The same database, with round trips that fail if they bring more than this many bytes, if
+        the driver can limit that.
+        """
         if fetch_bytes is None:
             return self
         return replace(self, url=self.dialect.bounded_url(self.url, fetch_bytes))

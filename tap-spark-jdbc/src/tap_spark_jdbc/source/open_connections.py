@@ -117,7 +117,9 @@ class IdleConnections:
             _close(connection)
 
     def _taken(self, source: JdbcSource) -> Any | None:
-        """The connection that this source used last; those idle for long are closed."""
+        """The connection that was used last, if it is of the same source; those that have been idle
+        for long are closed.
+        """
         oldest = time.monotonic() - MOST_SECONDS
         with self._lock:
             late = [connection for _, connection, since in self._idle if since < oldest]
@@ -233,7 +235,9 @@ class ServerWatch:
         return max(self._began, self._moved_at(), *(each.answered_at for each in self._connections))
 
     def _limit_sockets(self) -> None:
-        """Let the kernel probe the JVM's connections, those of Spark's tasks too (Linux)."""
+        """Let the kernel probe each connection of the JVM, including those of Spark's tasks; on
+        Linux only.
+        """
         with suppress(OSError):
             for number, inode in list(_connections(jvm_process_id())):
                 if inode in self._sockets:

@@ -55,7 +55,10 @@ class RemoteConnection(JdbcConnection):
         self._source = source
 
     def execute(self, sql: str) -> None:
-        """Run a query; SourceError: another statement, whose effect no session would keep."""
+        """Run a query.
+
+        Raises SourceError for any other statement, as there is no session to keep its effect.
+        """
         if not sql.lstrip().upper().startswith("SELECT"):
             raise SourceError(TapCode.CONNECT_LIMIT, "Spark Connect gives no connection of its own")
         self.rows(sql)

@@ -53,7 +53,8 @@ class SshTunnel:
         """The local address that is forwarded to a server, as the SSH host resolves its name.
 
         Raises:
-            ConfigurationError: no asyncssh, an unreadable key, or an unknown key of the host.
+            ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key
+                is not known.
             SourceError: the SSH host can't be reached, or refuses the login.
         """
         if (host, port) not in self._ports:

@@ -98,7 +98,10 @@ class ParquetFile:
     """
 
     def __init__(self, plan: FilePlan, unsent: Unsent) -> None:
-        """Nothing is written yet; `unsent` selects a batch's rows, as `BoundaryRows` does."""
+        """Nothing is written yet.
+
+        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
+        """
         self._plan = plan
         self._schema = plan.schema
         self._unsent = unsent
@@ -249,9 +252,12 @@ class SliceWriter:
         look: Look,
         wide: bool = False,
     ) -> Written:
-        """Write a slice, here or in one task, without the rows `sent` at the bookmark before.
+        """Write a slice, here or in one task.
 
-        These are counted by fingerprint in hexadecimal. Of `wide` rows each copy matters.
+        Rows at the bookmark that were sent before are left out.
+
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of
+        one matters.
         """
         found = None
         if self._columnar is not None and self._columnar.reads(each):

@@ -91,7 +91,9 @@ class BoundaryAccount:
         self.sends_late = self._extraction.begins_below
 
     def record(self, found: Found) -> None:
-        """Take in the next slice, which is sent without the rows that were sent before."""
+        """Take in what was read of the next slice, which is sent without the rows that were sent
+        before.
+        """
         left_out, new_before = 0, self._new_at_bookmark
         for fingerprint, mark in _marked(found.at_bookmark, found.marks[0]):
             self._at_bookmark.add(fingerprint, mark)
@@ -181,7 +183,9 @@ class BoundaryAccount:
         return self._extraction.sql.unseen is not None and self._extraction.reads_at_bookmark
 
     def _bookmark_at(self, point: Point) -> Bookmark | None:
-        """The bookmark at a key below which all is sent; None: the saved one is as far."""
+        """The bookmark at a key below which everything is sent; None if it is no further than the
+        saved one.
+        """
         extraction, saved = self._extraction, self._extraction.bookmark
         # Otherwise all that is read is at the bookmark or above it in the database's order, which
         # may differ from ours.

@@ -69,7 +69,8 @@ class Outcome:
         nulls: Number of rows without replication key.
         size: Bytes of all rows read, in memory.
         state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
-        refused: Why it failed, with what to do if JDBC, to which it is left, can't read it.
+        refused: The reason of the failure; if the slice is left to JDBC, with what to do if JDBC
+            can't read it.
         number: The `errno` of a system error.
     """
 
@@ -237,7 +238,9 @@ def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _answers(connection: Any, error_class: type[Any]) -> bool:
-    """Whether the server is there: it refuses a statement after a failure with an SQLSTATE."""
+    """Whether the server is still there: it refuses a statement in a failed transaction with an
+    SQLSTATE.
+    """
     try:
         with _executed(connection, "SELECT 1"):
             return True

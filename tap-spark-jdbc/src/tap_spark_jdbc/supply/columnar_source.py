@@ -57,7 +57,10 @@ class ColumnarSource:
     def __init__(
         self, sql: StreamSql, context: ReadContext, size: SliceSize, *, only: bool, as_json: bool
     ) -> None:
-        """Nothing is queried yet; `as_json`: bytes are read in base64, if the database can."""
+        """Nothing is queried yet.
+
+        `as_json`: bytes are read in their JSON form, if the database can give that.
+        """
         self.sql = sql
         self._size = size
         self._as_json = as_json
@@ -137,7 +140,9 @@ class ColumnarSource:
         return outcome.state is None
 
     def reason(self, outcome: Outcome) -> str:
-        """Why a slice was not read, without words of the driver that may quote a masked value."""
+        """Why a slice was not read, without the driver's words if these may quote a masked
+        value.
+        """
         if self._source.hides_values:
             return "it could not read all of them; set reader to jdbc"
         return outcome.refused

@@ -224,7 +224,9 @@ class _Relay:
         return False
 
     def _end(self) -> None:
-        """Pass on nothing more, as one side has closed; SupplyError: no query had begun."""
+        """Pass on nothing more, because one side has closed; raises SupplyError if no query had
+        begun.
+        """
         for each in (self._client, self._server):
             if each is not None:
                 self._poll.unregister(each)

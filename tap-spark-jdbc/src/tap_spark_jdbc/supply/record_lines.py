@@ -57,7 +57,10 @@ class RecordLines:
     """
 
     def __init__(self, opened: Callable[[], LineFile], frame: Frame, unsent: Unsent) -> None:
-        """Nothing is written yet; `unsent` selects a batch's rows, as `BoundaryRows` does."""
+        """Nothing is written yet.
+
+        `unsent` selects a batch's rows that belong in the file, as `BoundaryRows` does.
+        """
         self._prefix, self._end = frame.prefix.decode(), f"{frame.suffix.decode()}\n"
         self._unsent = unsent
         self._open = opened
@@ -195,7 +198,10 @@ class BoundaryRows:
     """
 
     def __init__(self, look: Look, sent: Counter[str]) -> None:
-        """No rows yet; `sent` are those at the bookmark, by fingerprint in hexadecimal."""
+        """No rows yet.
+
+        `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
+        """
         self._look = look
         self._left = sent.copy()
         self.at_bookmark: list[bytes] = []

@@ -40,7 +40,10 @@ _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
 class SparkReader(JdbcReader):
-    """Reads each slice in a job of one task; ConfigurationError: no Python in the session."""
+    """Reads each slice in a Spark job of one task.
+
+    ConfigurationError: the session can't run Python in it.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         check_pandas("tap-spark-jdbc", "reading")

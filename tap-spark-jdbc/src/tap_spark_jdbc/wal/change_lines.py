@@ -231,7 +231,10 @@ class ChangeLines(PendingLines):
     has_unchanged: bool = False
 
     def add(self, changes: Changes, relation: Relation) -> None:
-        """Add the lines of changes; StateError: the log has another key for their rows."""
+        """Add the lines of some changes.
+
+        StateError: the log identifies their rows by another key.
+        """
         if not relation.key.issuperset(self.key):
             raise lost(
                 self.stream,
@@ -348,7 +351,9 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 def _by_pattern(
     rows: Rows, names: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
-    """The rows, grouped by the columns whose values are not in the log; usually one group."""
+    """The rows grouped by the columns whose values are not in the log; almost always there are
+    none.
+    """
     with_gaps = {name: rows.columns[name].unchanged for name in names}
     with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
     if not with_gaps:

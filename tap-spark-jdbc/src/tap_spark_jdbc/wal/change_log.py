@@ -321,7 +321,10 @@ class LogBookmark(StreamPosition):
 def bookmarks_of(
     entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()
 ) -> dict[str, LogBookmark]:
-    """The log's bookmarks, by stream; StateError: one that is not `replaced` is malformed."""
+    """The log's bookmarks in a state, by stream.
+
+    StateError: one is malformed, and its stream is not in `replaced`.
+    """
     found = {}
     for stream, entry in entries.items():
         try:

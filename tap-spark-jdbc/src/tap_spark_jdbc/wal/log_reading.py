@@ -212,7 +212,10 @@ def log_stream(
 def read_log(
     database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink
 ) -> None:
-    """Pass the sink all messages up to a position, or about `most`; SourceError: a refusal."""
+    """Pass the sink all messages up to a position, or not many more than `most`.
+
+    SourceError: the server refused.
+    """
     sql, statements = slot.peeking(until, most), slot.session_statements
     query = ColumnarQuery(conninfo(database.source), statements, sql, _MESSAGES, (None,))
     try:

@@ -293,7 +293,9 @@ class LogRun(ChangeLog[LogBookmark]):
         return streams
 
     def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
-        """Move all bookmarks, of unchanged streams too, to where a transaction or run ends."""
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes
+        move, too.
+        """
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], streams.get(name)
             position, moment = max(lsn, bookmark.lsn), bookmark.moment

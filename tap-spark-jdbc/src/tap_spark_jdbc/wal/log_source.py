@@ -103,7 +103,9 @@ class LogServer:
 
     @property
     def way_out(self) -> str:
-        """What to run if a slot is refused; empty: the user's rights can't be the reason."""
+        """What to run if the server refuses a slot operation; empty: the user's rights can't be the
+        reason.
+        """
         if self.replicates:
             return ""
         return (
@@ -142,7 +144,8 @@ class LogTable:
         generated: Columns that the server computes and does not log; before version 18, the
             publication lists them all the same.
         partitions: OIDs of its leaf partitions; None: it is not partitioned.
-        attached: Partitions that were tables of their own: name, attaching transactions.
+        attached: Partitions that were created as tables of their own: name, and the transactions
+            that attached them.
     """
 
     stream: str
@@ -155,7 +158,10 @@ class LogTable:
 
 
 def log_table(database: Database, plan: StreamPlan) -> LogTable:
-    """A stream's table; ConfigurationError: why the log lacks it, and what to do."""
+    """The table of a stream.
+
+    ConfigurationError: why its changes can't be read from the log, and what to do.
+    """
     dialect = database.source.dialect
     name = dialect.table(plan.table)
     found = database.connection.rows(_TABLES.replace("{table}", dialect.string(name)))
@@ -273,7 +279,9 @@ class LogStart:
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
-    """Raise SourceError if the log has a column added since the run began, and not dropped."""
+    """Raise SourceError if the log has a column that was not there when the run began; a dropped
+    column does not count.
+    """
     if set(logged) <= {each.name for each in plan.table.columns}:
         return
     ((_, columns),) = database.connection.rows(_NOW.replace("{oid}", oid))

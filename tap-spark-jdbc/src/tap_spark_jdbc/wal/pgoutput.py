@@ -300,7 +300,9 @@ class LogValues:
         return {name: found.column(index).combine_chunks() for index, name in enumerate(names)}
 
     def _check_text(self, name: str, texts: pa.Array) -> None:
-        """Raise SourceError for bytes that are not UTF-8, as SQL_ASCII allows."""
+        """Raise SourceError for bytes that are not UTF-8, as a database without encoding may
+        have.
+        """
         try:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:

@@ -97,7 +97,9 @@ class LogSlot:
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once it is free: a process of a killed tap may still make or read it."""
+        """The slot, once it is free; a killed tap may have left a server process that still makes
+        or reads it.
+        """
         end, logged = time.monotonic() + _OTHERS_SECONDS, False
         while True:
             found = self._found()
@@ -162,7 +164,9 @@ class LogSlot:
         return lsn_of(str(flushed))
 
     def held_back(self) -> int | None:
-        """Bytes of log that the server keeps for the slot; None: the slot does not exist."""
+        """Bytes of write-ahead log that the server keeps for the slot; None: the slot does not
+        exist.
+        """
         found = self._rows(_HELD_BACK.replace("{slot}", self._dialect.string(self.slot)))
         return int(found[0][0] or 0) if found else None
 
@@ -234,7 +238,10 @@ class LogSlot:
 
 
 def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str, Any]]) -> LogSlot:
-    """The slot of the settings, bookmarks, or pipeline; ConfigurationError: there is no log."""
+    """The slot named by the settings, the bookmarks, or the pipeline.
+
+    ConfigurationError: there is no log to read.
+    """
     if database.source.dialect.name != "postgresql":
         raise ConfigurationError(
             TapCode.LOG_UNSUPPORTED,

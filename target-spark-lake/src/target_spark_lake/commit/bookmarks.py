@@ -64,7 +64,11 @@ class BookmarkKey:
     bits: int | None = None
 
     def value(self, text: str) -> KeyValue:
-        """Parse a value written by hand; raises ValueError, which says what a value looks like."""
+        """Parse a value written by hand.
+
+        Raises:
+            ValueError: it is not a value of this key; the message says what one looks like.
+        """
         try:
             self._check_spelling(text)
             parsed = KeyValue.parse(text, self.key_type, aware=self.aware)

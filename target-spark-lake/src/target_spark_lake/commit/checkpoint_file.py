@@ -152,7 +152,8 @@ class CheckpointFile:
 
     Attributes:
         current: What the run may resume from, signed by it; None if there is nothing.
-        offered: Paths in checkpoints that this run tried to write: a later run may need them.
+        offered: Paths that this run tried to name in a checkpoint: a later run may resume from them
+            at any time.
         lost: Whether another process wrote the checkpoint, so that this run writes no more.
     """
 

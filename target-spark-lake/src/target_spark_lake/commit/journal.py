@@ -88,7 +88,10 @@ class Plan:
 def plan_commit(
     layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]
 ) -> Plan:
-    """Give each staged file its final name and collect the rest; `records` are by table folder."""
+    """Give each staged file its final name and collect the rest.
+
+    `records` are the new ones, by table folder.
+    """
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):

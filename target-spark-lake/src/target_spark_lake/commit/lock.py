@@ -138,7 +138,8 @@ class RunLock:
 
     Attributes:
         entry: This run's generation.
-        earlier: The earlier generations still present, in the order their runs are decided in.
+        earlier: The earlier generations still present, by run id: the order in which their runs are
+            decided.
     """
 
     def __init__(
@@ -182,7 +183,9 @@ class RunLock:
             self.storage.delete(entry_path(self.layout, entry.generation))
 
     def stop(self) -> None:
-        """Stop the heartbeats without releasing the lock: the next run decides this one."""
+        """Stop the heartbeats without releasing the lock, so that an undecided run is left for the
+        next one to decide.
+        """
         self._stopped.set()
         self._thread.join()
 

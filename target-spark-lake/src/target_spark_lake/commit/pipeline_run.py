@@ -119,9 +119,10 @@ class PipelineRun:
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
     def guard_checkpoint(self, command: str, again: str) -> None:
-        """Raise LockedError if a command would void what the next run could resume from.
+        """Refuse a command that would void what the next run could resume from.
 
-        `again` says what to do after that run.
+        Raises:
+            LockedError: there is such a run; `again` says what to do after it.
         """
         left = self.recovery.checkpoint
         if left is not None:
@@ -135,7 +136,8 @@ class PipelineRun:
     def write_checkpoint(
         self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]
     ) -> bool:
-        """Offer what is staged (`target`) to a later run; returns False if that failed.
+        """Offer what is staged (`target`) to a later run, in case this one dies; returns False if
+        that failed.
 
         `state` is the STATE that covers all of it, `resume` what the tap sent with it.
         """
@@ -355,7 +357,9 @@ def open_run(
 
 
 def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
-    """Save `edited` of the saved state, and end the run; False, without a trace, if unchanged.
+    """Save the result of `edited` applied to the saved state, and end the run.
+
+    False, without a trace, if unchanged.
 
     Raises:
         SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run

@@ -305,7 +305,9 @@ def _undoing(
     plan: Plan,
     lost: tuple[PublishedFile, ...],
 ) -> Plan:
-    """The plan that undoes a run: what is removed, what stays, which log entries undo others."""
+    """The plan that undoes a run: what is removed, what is kept after all, and which log entries
+    undo others.
+    """
     converts = entry.body.get("command") == CONVERT
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
     logs = TableLogs(storage, layout)
@@ -361,7 +363,8 @@ def _is_rewritten(file: PublishedFile) -> bool:
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
-    """The state before a run, or an empty one; None if the run saves none, so the saved one stays.
+    """The state before a run, or an empty one; None if the run saves none, so that the saved state
+    is left alone.
 
     It is written even if it is equal, because a process that was suspended before writing the run's
     state must find a changed object.

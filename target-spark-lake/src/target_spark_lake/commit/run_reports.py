@@ -164,7 +164,9 @@ def _report(entry: RunEntry, lock: LockEntry | None) -> JSON:
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:
-    """Outcome and error of a run without a journal: running, or dead and not yet undone."""
+    """Outcome and error of a run without a journal: running, or dead before its commit and not yet
+    undone.
+    """
     if lock.is_held():
         return RUNNING, None
     return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

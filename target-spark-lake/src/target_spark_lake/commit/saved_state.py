@@ -66,7 +66,9 @@ def refreshes_under_meltano(environ: Mapping[str, str], parent_arguments: Sequen
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits, by its last STATE and streams; None to keep the saved one."""
+    """The state that a run commits, given its last STATE and the streams it sent; None to keep the
+    saved one.
+    """
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
@@ -170,7 +172,9 @@ def state_id_of(pipeline: str) -> str:
 def pipeline_under_meltano(
     environ: Mapping[str, str], parent_arguments: Sequence[str]
 ) -> str | None:
-    """State id of the Meltano run that started this process, `.` for `:`; None outside of one."""
+    """State id of the Meltano run that started this process, `:` written as `.`; None outside a
+    pipeline.
+    """
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")
     if not (extractor and loader):
@@ -187,7 +191,9 @@ def pipeline_under_meltano(
 
 
 def location_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
-    """Where Meltano keeps this run's state, if not in the target's bucket and pipeline."""
+    """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and
+    pipeline.
+    """
     handed = handed_over(environ)
     if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
         return None

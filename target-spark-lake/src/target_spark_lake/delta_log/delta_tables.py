@@ -69,7 +69,9 @@ def fate(storage: Storage, commit: DeltaCommit) -> Fate:
 
 
 def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether a table without the other run's entry is another writer's, or can't be written."""
+    """Whether a table without the other run's entry is left alone: it is another writer's, or can't
+    be written.
+    """
     if commit.makes_table or is_another(commit, current):
         return True
     try:

@@ -146,7 +146,9 @@ def _restated(
     schema: str | None,
     columns: Struct,
 ) -> tuple[AddedFile, ...]:
-    """The files that stay, if the table gets columns that are missing from their statistics."""
+    """The files that stay although the table gets columns, of which their statistics know
+    nothing.
+    """
     if before is None or schema is None:
         return ()
     if not columns_of_log(schema).without(columns_of_log(before.schema).types).fields:
@@ -248,7 +250,9 @@ def _range(known: FileStatistics, name: str, kind: LakeType) -> ColumnRange | No
 
 
 def _value(bound: Any) -> Any:
-    """A value as the log spells it: times to the microsecond, decimals without an exponent."""
+    """A value as spelled in the log: timestamps exact to the microsecond, decimals without an
+    exponent.
+    """
     if isinstance(bound, Decimal):
         return Spelled(f"{bound:f}")
     if isinstance(bound, datetime):

@@ -167,7 +167,9 @@ def log_entry(
     remove: Iterable[AddedFile],
     again: Iterable[AddedFile],
 ) -> bytes:
-    """The next version's entry: some files removed, some added `again`, `schema` if it changes."""
+    """The entry of the next version: `remove` is removed, `again` is added again, and `schema` is
+    None if unchanged.
+    """
     transaction = {
         "appId": commit.application,
         "version": commit.transaction,

@@ -76,7 +76,9 @@ def last_transaction(
 
 
 def transactions(storage: Storage, commit: DeltaCommit, version: int) -> list[int] | None:
-    """The pipeline's transactions in a version, by number; None if the log lacks the version."""
+    """The numbers of the pipeline's transactions in a version; None if the log does not reach back
+    to it.
+    """
     data = storage.read(log_file(commit.table, version))
     if data is None:
         return None

@@ -161,7 +161,9 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
 
 
 def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
-    """The new `schemaString` with other writers' changes since the plan; None if unchanged."""
+    """The new `schemaString`, including other writers' changes since the run was planned; None if
+    unchanged.
+    """
     assert commit.seen is not None
     if current.version == commit.seen:
         return commit.schema

@@ -54,7 +54,9 @@ class Join:
 
     @property
     def is_ordered_by_name(self) -> bool:
-        """Whether names show the age of all rows: no other folder received rows in between."""
+        """Whether the name shows the age of all rows, because no other folder received rows between
+        the files.
+        """
         if self.parts != tuple(own_parts(file.path) for file in self.files):
             return False
         return len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1

@@ -111,7 +111,10 @@ def file_numbers(row_ids: pa.Array) -> pa.Array:
 
 
 def over_groups(values: pa.Array, groups: pa.Array) -> pa.Array:
-    """For each row the greatest value of its group (from 0, without gaps), NULL if it has none."""
+    """For each row the greatest value of its group, NULL if it has none.
+
+    `groups` count from 0 without gaps.
+    """
     found = (
         pa.table({"group": groups, "value": values}).group_by("group").aggregate([("value", "max")])
     )

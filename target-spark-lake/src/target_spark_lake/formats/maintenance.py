@@ -77,7 +77,9 @@ class _Plan:
 def compact(
     run: PipelineRun, settings: TargetSettings, stream: str | None = None
 ) -> tuple[CompactedTable, ...]:
-    """Join small files of one stream's tables, or of all, and commit; no trace if there are none.
+    """Join small files of one stream's tables, or of all, and commit.
+
+    If there are none, the run leaves no trace.
 
     Returns the tables that changed; the run is ended in any case.
 

@@ -122,7 +122,9 @@ class ArrowMerge:
     scratch: Path
 
     def resolve(self, conflict: Conflict) -> Verdicts:
-        """What becomes of each row; memory is bounded by deciding one range of keys at a time."""
+        """What becomes of each row; ranges of keys are handled one after another, so that memory is
+        bounded.
+        """
         parts = [self._resolved(conflict, each) for each in self._ranges(conflict)]
         decided = pa.concat_tables(parts).sort_by(ROW_ID)
         gone, deleted = (pc.sum(decided[name]).as_py() or 0 for name in (GONE, DELETED))

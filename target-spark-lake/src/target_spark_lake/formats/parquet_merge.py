@@ -226,7 +226,9 @@ class _Merge:
         return [file for path, file in self._staged.items() if path not in paths]
 
     def _needs_rewriting(self, file: NumberedFile) -> bool:
-        """Whether a staged file can't become the table's: it is the history's, or internal."""
+        """Whether a staged file can't become the table's: the history needs it, or it must not be
+        visible as it is.
+        """
         return self._load.schema.method.has_history or self._is_internal(file)
 
     def _is_internal(self, file: NumberedFile) -> bool:

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 
 def last_values(deleted: pa.Table, before: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Deletes with values of the newest earlier row of their key: taps often send only the key."""
+    """Deletes, filled from the newest earlier row of their key, since a tap often sends only the
+    key.
+    """
     theirs = _newest(deleted, before, keys)
     own = {*keys, *METADATA_COLUMNS, ROW_ID}
     return _with(
@@ -282,7 +284,9 @@ class _ByFile:
         set_aside: dict[str, list[pa.RecordBatch]],
         wanted: Sequence[str],
     ) -> pa.Array | None:
-        """Set aside rows with the `wanted` verdicts; returns the verdicts, None without any."""
+        """Set aside the rows with the `wanted` verdicts; returns the verdict on each row, None if
+        there is none.
+        """
         bounds = pc.min_max(rows.column(ROW_ID)).as_py()
         decided = self._between(bounds["min"], bounds["max"]) if rows.num_rows else range(0)
         if not decided:

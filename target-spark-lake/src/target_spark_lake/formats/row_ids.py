@@ -96,7 +96,10 @@ def divided(files: Sequence[NumberedFile], size: int) -> list[list[NumberedFile]
 
 
 def incoming_files(staged: Sequence[StagedFile], columns: Struct) -> list[NumberedFile]:
-    """The staged files, written with these columns; a batch with positioned rows has one number."""
+    """The staged files, written with these columns.
+
+    Files of a batch with positioned rows share a number.
+    """
     numbered: list[NumberedFile] = []
     number, batch = -1, ""
     for file in staged:

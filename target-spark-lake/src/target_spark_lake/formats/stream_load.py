@@ -56,7 +56,8 @@ class PresentKeys:
     Attributes:
         files: Staged files with only the key columns, in any order; none if the source is empty.
         columns: Those columns, with the types they have in the files.
-        max_deletes_percent: A run that would delete a larger part of the undeleted rows fails.
+        max_deletes_percent: A run fails if it would delete a larger part of the table's undeleted
+            rows.
     """
 
     files: tuple[StagedFile, ...]

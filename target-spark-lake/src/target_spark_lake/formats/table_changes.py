@@ -89,7 +89,9 @@ def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
 
 
 def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
-    """The load with staged files rewritten to the table's columns, which early ones may lack."""
+    """The load with all staged files rewritten to the table's columns, some of which early ones may
+    lack.
+    """
     if load.is_uniform:
         return load
     columns = merging_columns(load.columns) if load.schema.merges else load.columns

@@ -76,7 +76,9 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stage the new files in this folder; all but the last have half of the target size."""
+        """Stage the new files in a folder of this name; all but the last have at least half of the
+        target size.
+        """
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         what = join.files[0].path
         rows: list[int] = []
@@ -107,7 +109,9 @@ class FileJoiner:
     def _written(
         self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str
     ) -> Iterator[StagedFile]:
-        """Write at least one file; one ends before a row group would make it too large."""
+        """Write at least one file; a file ends before a further row group would make it too
+        large.
+        """
         location = StagingLocation.of(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
@@ -185,7 +189,9 @@ def joins_of(
     files: Sequence[FileInfo],
     share: int,
 ) -> list[Join]:
-    """The possible joins of a table's files (`planned_joins`), without files in wrong folders."""
+    """The possible joins of a table's files (`planned_joins`); in a partitioned table, only of
+    files in proper folders.
+    """
     if wanted := folder_names(record.partition_by):
         found = [(file, folder_values(table_folders(table, file.path))) for file in files]
         files = [file for file, values in found if tuple(values) == wanted]

@@ -83,7 +83,9 @@ def unreferenced(
 
 
 def forget(storage: Storage, chosen: IcebergCatalog, unreferenced: Unreferenced) -> Sequence[str]:
-    """Expire the snapshots; returns the files that no snapshot references again (a rollback)."""
+    """Expire the snapshots, and return the files except those that a snapshot references again (a
+    rollback).
+    """
     table = unreferenced.table
     with opened(storage, chosen, table) as catalog:
         found = _without(catalog, table, unreferenced.details.get(SNAPSHOTS, ()))
@@ -171,7 +173,9 @@ def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -
 
 
 def _metadata_names(found: Table) -> set[str]:
-    """Names of all valid metadata without folders, whose spelling varies; no name is reused."""
+    """Names of all valid metadata, without their folders, whose spelling varies; each name is used
+    only once.
+    """
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
         paths.append(each.manifest_list)
@@ -243,7 +247,9 @@ def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fat
 def _is_left(
     catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table
 ) -> bool:
-    """Whether a table without the other run's snapshot is another writer's, or can't be written."""
+    """Whether a table without the other run's snapshot is left alone: another writer's, or not
+    writable.
+    """
     if str(now.metadata.table_uuid) != commit.seen:
         return True
     try:

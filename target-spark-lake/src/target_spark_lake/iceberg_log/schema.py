@@ -80,7 +80,9 @@ _LAKE = {str(kind): as_iceberg(Scalar(name)) for name, kind in _TYPES.items()}
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuse columns that Iceberg, which joins names with dots, can't tell from members."""
+    """Refuse columns whose names Iceberg can't distinguish from those of members, which it joins
+    with dots.
+    """
     counts = Counter(_names("", columns))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:

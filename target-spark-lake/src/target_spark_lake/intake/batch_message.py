@@ -78,7 +78,8 @@ class BatchMessage:
     Attributes:
         format: `jsonl` or `parquet`.
         files: The files, in the order of the records.
-        time_extracted: When the records were read, as in RECORD lines; None if not given.
+        time_extracted: When the records were read, as in RECORD lines; None if the tap does not
+            give it.
         version: Table version of the records; None if the tap does not give it.
     """
 
@@ -195,7 +196,8 @@ class BatchLocations:
         """Locate a file.
 
         Raises:
-            ProtocolError: its name is not allowed, or came before, or its size is not the tap's.
+            ProtocolError: naming it is not allowed, it was named before in this run, or its size is
+                not the tap's.
             StorageError: it is missing, or can't be reached.
         """
         try:
@@ -292,7 +294,9 @@ def forgotten_batches(
 
 
 def storage_time(storage: Storage, layout: Layout) -> float | None:
-    """The last heartbeat of any holder by the storage's clock; None if it gives no times."""
+    """Time of the last heartbeat of a pipeline holder by the storage's clock; None if the storage
+    gives no times.
+    """
     times = (file.modified for file in storage.list(layout.locks))
     return max((each for each in times if each is not None), default=None)
 

@@ -235,7 +235,9 @@ def _stream_of_long(line: bytes) -> str | None:
 
 
 def _head_of_deep(line: bytes) -> dict[str, Any] | None:
-    """A RECORD line nested too deeply to be parsed, without its record; else None."""
+    """A RECORD line that is nested too deeply to be parsed, without its record; None for any other
+    line.
+    """
     head = _HEAD.match(line)
     try:
         json.loads(line)

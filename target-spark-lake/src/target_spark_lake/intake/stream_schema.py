@@ -109,7 +109,9 @@ class StreamSchema:
 
     @property
     def drops_stale(self) -> bool:
-        """Whether rows whose keys a whole stream lacks are removed; our log-based ones too."""
+        """Whether rows with keys missing from a whole stream are removed; also true for our
+        log-based streams.
+        """
         return self.method.drops_stale or (
             self.merges and self.schema.get("x-replication-method") == "LOG_BASED"
         )
@@ -172,7 +174,8 @@ class StreamSchema:
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
-        """This SCHEMA in mid-stream: an earlier delta extent and cursor stay valid in the run.
+        """This SCHEMA in mid-stream: an earlier one's delta extent and cursor remain valid to the
+        end of the run.
 
         Raises:
             ProtocolError: the load method changes, or the key for merging.

@@ -1,4 +1,5 @@
-"""The files of BATCH messages: usable ones are staged as they are, others become RECORD lines.
+"""The files of BATCH messages: files usable as they are go to staging, all others become RECORD
+lines.
 
 Files of JSON lines, one record each, are framed in whole buffers, never line by line. Rows of
 Parquet files become lines if they must be checked record by record.
@@ -179,11 +180,13 @@ def parquet_lines(
 ) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
-    Bytes in `texts`, columns of plain text by the SCHEMA, are UTF-8, as Hive and Impala write it.
+    `texts` are columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala
+    write texts.
 
     Raises:
         RecordError: such bytes are not UTF-8.
-        ProtocolError: it is no complete Parquet file, or has not the tap's number of records.
+        ProtocolError: it is not a complete Parquet file, or its number of records differs from the
+            tap's.
         StorageError: it can't be read.
     """
     rows = 0

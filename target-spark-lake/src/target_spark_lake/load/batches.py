@@ -213,7 +213,8 @@ class Batches:
         return sink.resolved
 
     def check(self, sink: StreamSink) -> None:
-        """Check a stream without records, if it needs another table than the last run.
+        """Check a stream without records against its table, if it requires another one than the
+        last run did.
 
         Raises:
             SingerSparkError: as `resolve`, which its first record would raise.

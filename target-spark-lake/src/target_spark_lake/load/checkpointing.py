@@ -182,7 +182,10 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
 def adopt(
     run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]
 ) -> dict[str, StagedStream]:
-    """Take over what a dead run staged, if the first STATE's `value` and `resume` are its own."""
+    """Take over what the dead run had staged.
+
+    `value` and `resume` of the first STATE must be its checkpoint's.
+    """
     checkpoint = check_resumed(value, resume, run.checkpoint.current, run.layout.pipeline)
     before = checkpoint.target.get(SETTINGS) or {}
     changed = sorted(

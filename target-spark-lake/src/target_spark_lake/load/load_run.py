@@ -1,4 +1,6 @@
-"""A run of the target: takes messages, stages batches in the background, and commits once."""
+"""A run of the target: it takes in messages, stages batches in the background, and makes one commit
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -226,7 +228,9 @@ class LoadRun:
             self._batches.restart(stream)
 
     def activate_version(self, message: JSON) -> None:
-        """Take an ACTIVATE_VERSION: at the end, tables lose the rows of lower versions."""
+        """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower
+        versions.
+        """
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError(
@@ -316,7 +320,10 @@ class LoadRun:
             notify_of_success(self._run, self._settings.notify, reports, changed, known, limit)
 
     def fail(self, error: BaseException) -> None:
-        """Abort the run, and keep whole parts of a dead tap's output; raises nothing."""
+        """Abort the run; whole parts of a dead tap's output are kept for the next run.
+
+        Raises nothing.
+        """
         try:
             if self._checkpointing is not None and isinstance(error, DeadTapError):
                 self._checkpointing.salvage()

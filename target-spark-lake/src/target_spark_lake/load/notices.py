@@ -172,7 +172,9 @@ def _lag(
     *,
     has_failed: bool = False,
 ) -> list[_Notice]:
-    """A notice of the lags that passed the bound since the last run: each is sent once."""
+    """A notice of the lags that passed the bound since the run before, and only of those, so that
+    it is sent once.
+    """
     if max_minutes is None or not _wants(receivers, LAG):
         return []
     bound, last = max_minutes * 60, run.recovery.last

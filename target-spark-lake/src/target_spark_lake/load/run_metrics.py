@@ -29,7 +29,10 @@ def emit_success(
     state: Mapping[str, Any] | None,
     metrics_file: str | None,
 ) -> None:
-    """Emit a committed run's metrics, by the state after it; an unwritable file is only logged."""
+    """Emit the metrics of a committed run, given the state after it.
+
+    A file that can't be written is only logged.
+    """
     now = datetime.now(UTC)
     lags = lags_at(state, now)
     for stream, lag in lags.items():

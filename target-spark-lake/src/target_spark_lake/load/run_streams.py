@@ -134,7 +134,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Extents:
-    """Whole streams and deltas: our tap declares which; of other taps, bookmarks decide.
+    """What distinguishes whole streams from deltas: our tap declares it; for other taps, bookmarks
+    decide.
 
     Attributes:
         saved: The state saved before the run; None for a first run, which sends everything.
@@ -233,7 +234,9 @@ def replaced_streams(
 
 @dataclass(frozen=True)
 class WholeStreams:
-    """Whole streams: the greatest versions activated, the sources' present keys, the extents."""
+    """What applies to whole streams: the greatest versions activated, the keys still in the
+    sources, the extents.
+    """
 
     activated: Mapping[str, int]
     keys: KeyBatches

@@ -108,7 +108,9 @@ class StagingPool:
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Start nothing more; running jobs finish, and remove what they staged."""
+        """Start nothing more; running jobs may finish in the background, and remove what they
+        staged.
+        """
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
@@ -224,7 +226,9 @@ class StreamSink:
     is_checked: bool = False
 
     def shape(self, settings: TargetSettings) -> str:
-        """The table's folder, after a mark of all in SCHEMA and settings that shapes the table."""
+        """The table's folder, after a mark that changes as soon as SCHEMA or settings ask for
+        another table.
+        """
         schema, options = self.announced or self.schema, settings.options_of(self.schema.stream)
         properties = {
             name: each
@@ -312,7 +316,9 @@ class SinkStaging:
         return True
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stage rows of `size` bytes, by the job made for an unused staging folder."""
+        """Stage rows of a resolved sink (`size` in bytes) by the job built for an unused staging
+        folder.
+        """
         sink.size += size
         sink.folder = sink.folder or self._run.staging_path(sink.schema.stream)
         sink.staging.append(self.pool.submit(job(f"{sink.folder}/{len(sink.staging):05d}")))

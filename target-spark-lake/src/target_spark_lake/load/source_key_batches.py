@@ -1,4 +1,5 @@
-"""Streams of the keys still present in a source: staged like records, but without tables.
+"""Streams listing the keys still present in a source: staged like records, but not made into
+tables.
 
 Checkpoints leave them out: the tap sends them whole in each run, and what a dead run staged of them
 is not used.

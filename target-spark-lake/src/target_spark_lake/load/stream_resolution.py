@@ -50,8 +50,10 @@ def resolve(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Res
     """Resolve a sink's stream under its last SCHEMA.
 
     Raises:
-        SchemaError: its columns don't fit the table's, or the user's rules forbid the change.
-        ConfigurationError: the table is another pipeline's, or has another format or folders.
+        SchemaError: its columns are incompatible with the table's, or the user's rules forbid the
+            change.
+        ConfigurationError: the table belongs to another pipeline, or has another format or other
+            hive folders.
     """
     try:
         return _resolve(sink, settings, run)
@@ -197,7 +199,9 @@ def _table_before(
 
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
-    """Refuse a new table that starts at the bookmark: it would lack the old one's rows."""
+    """Refuse a new table that starts from the bookmark, because it would lack the rows in the
+    stream's old one.
+    """
     stream = sink.schema.stream
     # Other taps don't declare what they send: a bookmark of the stream does.
     if (
@@ -276,7 +280,9 @@ def _warn_of_text_cursors(schema: StreamSchema, columns: Struct) -> None:
 
 
 def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
-    """Keep what is nested too deeply as JSON text, unless the table has a type for it."""
+    """Keep what is nested too deeply as JSON text; a table that already has a type for it keeps
+    that type.
+    """
     properties = sink.schema.schema["properties"]
     nested = nested_as_text(properties, _known_columns(sink, record))
     if nested != properties:
@@ -284,7 +290,9 @@ def _keep_depth(sink: StreamSink, record: TableRecord | None) -> None:
 
 
 def _check_depth(stream: str, columns: Struct) -> None:
-    """Refuse columns that only an older version could write: no reader opens their files."""
+    """Refuse columns that only an older version could write, because readers can't open their
+    files.
+    """
     deep = Struct(tuple(each for each in columns if levels_of(each.type) > MOST_LEVELS))
     if not deep.fields:
         return

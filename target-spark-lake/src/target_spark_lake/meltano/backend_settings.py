@@ -14,7 +14,9 @@ PREFIX = "state_backend.lake"
 
 
 class _Secret(SettingDefinition):
-    """A setting that Meltano must not hand to every plugin as an environment variable."""
+    """A setting that Meltano must not pass on; others are handed to every plugin as environment
+    variables.
+    """
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
         """None for `SettingsService.as_env`, which builds the plugins' environment and can only be

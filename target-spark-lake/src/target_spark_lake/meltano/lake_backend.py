@@ -93,7 +93,10 @@ class LakeStateStoreManager(StateStoreManager):
         accept_unconditional_storage: bool | None = False,
         **others: Any,
     ) -> None:
-        """Open the bucket at `uri` (`lake+` and a URL) by the target's settings; reads nothing."""
+        """Open the bucket at `uri` (`lake+` and a URL) with settings as in the target's config.
+
+        Nothing is read yet.
+        """
         super().__init__(**others)
         self._pipelines = dict(pipelines or {})
         self._options = dict(storage_options or {})
@@ -165,7 +168,9 @@ class LakeStateStoreManager(StateStoreManager):
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Mark an update; the pipeline's lock is taken only for a change, and never awaited."""
+        """Mark an update; the pipeline's own lock is only taken if something changes, and never
+        waited for.
+        """
         self._updating = True
         try:
             yield

@@ -168,7 +168,9 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
 
 
 def _read(texts: pa.Array, kind: LakeType) -> pa.Array:
-    """Texts parsed as the type; a failure gives NULL, which differs from the other side."""
+    """Texts parsed as the type; NULL if that fails, which then differs from the other side's
+    value.
+    """
     try:
         return _parsed(texts, kind)
     except (pa.ArrowException, ValueError, TypeError):

@@ -126,7 +126,9 @@ class Comparison:
         return {"marked": pc.is_valid(marks), "row_id": rows.column(ROW_ID)}
 
     def current(self, lake: Iterator[pa.RecordBatch]) -> GroupedRows:
-        """The lake's current rows, from `of_lake`, or with `group` and the columns of `state`."""
+        """The lake's current rows, given by `of_lake` or with the columns `group` and those of
+        `state`.
+        """
         return GroupedRows(
             lake, self.scratch, _last if self.keeps_versions and self.keys else None, _unmarked
         )
@@ -252,7 +254,9 @@ def slices_of(groups: pa.Array) -> pa.Array:
 
 
 def _of_key(firm: Any, loose: Any, lake: Any, even: Any) -> dict[str, Any]:
-    """A group is a key; one with only loose rows, or uneven with one, waits for the next run."""
+    """A group is a key; if it has only loose rows, or does not balance with a loose one, it is left
+    to the next run.
+    """
     none, all_rows = pc.multiply(lake, 0), pc.add(firm, loose)
     has_loose = pc.greater(loose, 0)
     is_counted = pc.or_(even, pc.invert(has_loose))

@@ -1,4 +1,6 @@
-"""Adds a pipeline's entry to a project's `meltano.yml`; all else stays, comments too."""
+"""Adds a pipeline's entry to a project's `meltano.yml`, and keeps everything else in it, including
+comments.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,10 @@ _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 @dataclass(frozen=True)
 class MeltanoEntry:
-    """A pipeline's entry in `meltano.yml`; `executables` are commands by program."""
+    """A pipeline's entry in `meltano.yml`.
+
+    `executables` maps the programs' names to their commands.
+    """
 
     pipeline: str
     tap_config: Mapping[str, Any]
@@ -248,7 +253,9 @@ def _position(entries: CommentedSeq, name: str) -> int | None:
 
 
 def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
-    """Replace or append the entry of this name; a comment after it stays where it is."""
+    """Replace the entry of this name, or append it; a comment after it belongs to what follows, and
+    stays there.
+    """
     position = _position(entries, entry["name"])
     if position is None:
         tail = _cut_tail(entries)
@@ -260,7 +267,9 @@ def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
 
 
 def _cut_tail(node: Any) -> str | None:
-    """Cut and return the blanks and comments after a node's last line, not those on it."""
+    """Remove and return the blank lines and comments after a node's last line, but not a comment on
+    that line.
+    """
     holder, key, slot = _last_leaf(node)
     comments = None if holder is None else holder.ca.items.get(key)
     token = comments[slot] if comments and len(comments) > slot else None
@@ -281,7 +290,9 @@ def _hang_tail(node: Any, tail: str | None) -> None:
 
 
 def _last_leaf(node: Any) -> tuple[Any, Any, int]:
-    """The holder of a node's last line, its key or index, and ruamel's slot for the comment."""
+    """The map or list with a node's last line, the key or index there, and ruamel's slot for the
+    comment after it.
+    """
     holder, index, slot = None, None, 0
     while (
         isinstance(node, CommentedMap | CommentedSeq)

@@ -117,7 +117,9 @@ class NewPipeline:
         return _given(endpoint_url=self.endpoint_url) | given
 
     def in_folder(self, directory: Path) -> NewPipeline:
-        """The same with an absolute path for a local bucket, relative to this folder."""
+        """The same with an absolute path for a local bucket; relative ones are relative to this
+        folder.
+        """
         if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self
         return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))

@@ -61,7 +61,8 @@ class PipelineStatus:
 
 
 def age_limits(words: Sequence[str]) -> dict[str, float]:
-    """Ages of a last success in seconds, by pattern: `PATTERN=26h`; `6h` is for all others.
+    """Maximum ages of a last success in seconds, by pattern of names, from `PATTERN=26h`; `6h` is
+    for all others.
 
     Raises:
         ConfigurationError: a word is not an age.
@@ -174,7 +175,9 @@ def _small_files(
 def _last_sync(
     storage: Storage, layout: Layout, lock: LockEntry | None
 ) -> tuple[RunEntry | None, RunEntry | None]:
-    """The target's last run that ended, and its last success; commands bring no rows."""
+    """The last run of the target that ended, and the last successful one; commands of `spark-lake`
+    bring no rows.
+    """
     last = None
     for entry in entries(storage, layout):
         if entry.body.get("command") is None and outcome_of(entry, lock) != RUNNING:

@@ -77,7 +77,9 @@ def _ask(known: JSON, *names: str, again: bool = False) -> None:
 
 
 def _connected(known: JSON) -> list[SourceTable]:
-    """The tables of the database; empty if the user continues without a connection."""
+    """The tables of the database; empty if it can't be reached and the user continues all the
+    same.
+    """
     tap = installed(TAP)
     if tap is None or known.get("tables") is not None:
         return []

@@ -53,7 +53,10 @@ class UnrepairableError(ConfigurationError):
 
 @dataclass
 class Repair:
-    """The repair of tables in an open run; `left`: streams that can't be repaired, and why."""
+    """The repair of a pipeline's tables, in an open run.
+
+    `left` has streams that can't be repaired, and why.
+    """
 
     run: PipelineRun
     settings: TargetSettings

@@ -125,7 +125,9 @@ def report_page(bucket: str, histories: Sequence[PipelineHistory], now: datetime
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """A text for the page: short, and without secrets or invisible characters."""
+    """A text from the lake for the page: without secrets or invisible characters, and of limited
+    length.
+    """
     text = _UNSEEN.sub("\ufffd", redact(str(value)))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 

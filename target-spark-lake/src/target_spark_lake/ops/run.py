@@ -137,7 +137,7 @@ class Round:
 
 
 def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
-    """Run until a signal comes; returns the exit code of the round that it stopped.
+    """Run again and again until a signal comes; returns the exit code of the round that it stopped.
 
     A round that fails is reported, and does not end the others.
     """

@@ -63,7 +63,8 @@ class PastRun:
         run_id: Sorts by time.
         started_at: UTC.
         finished_at: UTC; None while it runs, or if its end was not recorded.
-        outcome: `succeeded`, `committed`, `failed`, `rolled_back`, `running`, or `unreadable`.
+        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`,
+            or `unreadable`.
         streams: What a published run did, by stream.
         error: Why it failed or is not published, in one line without secrets.
         command: The `spark-lake` command that it was; None for a sync.

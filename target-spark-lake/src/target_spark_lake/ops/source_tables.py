@@ -1,4 +1,6 @@
-"""The tap's discovery: a database's tables, their rows, and possible replication keys."""
+"""The tap's discovery of a database: its tables, their rows, and columns that could be a
+replication key.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class SourceTable:
         return None if likely is None or self._rank(likely) == _SOME_EVENT else likely
 
     def missed_by(self, key: str) -> str | None:
-        """What runs by this key don't see, for users; None if it marks the last change."""
+        """What runs by this key don't see, for users; None if it looks like the time of the last
+        change.
+        """
         rank = self._rank(key)
         if rank <= _BY_NAME:
             return None

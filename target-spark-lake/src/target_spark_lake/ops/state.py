@@ -142,7 +142,9 @@ def reset(run: PipelineRun, stream: str | None = None) -> bool:
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Restore the state that a run saved or, `before`, found; ConfigurationError: there is none."""
+    """Make the state that a run saved (or, `before`, found) the current one, or raise
+    ConfigurationError.
+    """
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 

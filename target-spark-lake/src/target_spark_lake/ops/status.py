@@ -114,7 +114,9 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with the tap's report: rows or bytes to read or held back, or a lost place."""
+    """The status with what the tap reports of each stream: rows or bytes to read or held back, or a
+    lost place.
+    """
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})

@@ -1,4 +1,5 @@
-"""Sums of checksums by bucket, made by the database itself: agreeing buckets are not read.
+"""Sums of checksums by bucket, computed for the source by the database itself, so that agreeing
+buckets need not be read.
 
 A bucket agrees if both sides have the same number of rows with the same sums, with or without the
 rows that the lake need not have yet. Only the others are read and compared row by row, so if one

@@ -66,7 +66,8 @@ def _hashed_bytes(values: pa.Array) -> list[str] | list[bytes]:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text, or the greatest multiple of the width up to an integer.
+    """The first letters of each text; for an integer (64 bits), the greatest multiple of the width
+    that is not greater.
 
     Below the least multiple of the type it wraps around: see `least_truncated`.
     """

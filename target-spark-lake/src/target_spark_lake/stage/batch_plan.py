@@ -180,7 +180,8 @@ class StagingLocation:
         return size
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files, also those without rows, uploaded first if they are not in the bucket.
+        """The Parquet files, including those without rows, uploaded first if they are not in the
+        bucket yet.
 
         Raises:
             ConfigurationError: there are too many hive folders.

@@ -144,7 +144,9 @@ def _doubt(file: ParquetFile, plan: BatchPlan, rules: TypedRules | None) -> str:
 
 
 def _difference(schema: pa.Schema, codec: str, plan: BatchPlan) -> str:
-    """Why a valid file is rewritten; empty if it has the columns of staged files, in order."""
+    """Why a file of correct values is rewritten; empty if it has exactly the columns of staged
+    files, in order.
+    """
     if not codec:
         return "no file of the lake has its codec"
     if plan.partitioning is not None:
@@ -163,7 +165,9 @@ def _counts(name: str, schema: pa.Schema) -> bool:
 
 
 def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
-    """Whether this Arrow type holds only values of the lake's, and can be converted to it."""
+    """Whether a column of this Arrow type holds only values of the lake's type, and can be
+    converted to it.
+    """
     wanted = arrow_type(lake)
     if pa.types.is_large_string(arrow):
         return bool(pa.types.is_string(wanted))
@@ -283,7 +287,9 @@ class AdoptionJob:
         return staged
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with metadata columns: the file's, or what message and run know."""
+        """The rows with metadata columns, filled as far as message and run know them if the file
+        has none.
+        """
         names = rows.schema.names
         if is_stamped(names):
             return rows

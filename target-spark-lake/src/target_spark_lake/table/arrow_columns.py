@@ -66,7 +66,9 @@ def repeated(values: Mapping[str, object], columns: Struct, rows: int) -> dict[s
 
 
 def is_dated(moments: pa.Array) -> bool:
-    """Whether all of these instants are in the years 1 to 9999, as Python's are."""
+    """Whether all of these instants are in the years 1 to 9999, the range of Python and of readers
+    based on it.
+    """
     found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
     return found["min"] is None or (
         found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND
@@ -74,7 +76,8 @@ def is_dated(moments: pa.Array) -> bool:
 
 
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
-    """Convert rows to their table's columns, by name: missing ones NULL, types widened.
+    """Convert rows to the columns of their table: by name, missing ones NULL, others left out,
+    types widened.
 
     The rows have narrower types, or those of `type_as_read`.
 
@@ -282,7 +285,9 @@ def _fractions(values: pa.Array) -> pa.Array:
 
 
 def fraction_texts(values: pa.Array) -> pa.Array:
-    """Floating-point numbers in plain shortest digits; non-finite ones as JSON usually has them."""
+    """Floating-point numbers in plain shortest digits, non-finite ones under their usual names in
+    JSON.
+    """
     texts = pc.cast(values, pa.string())
     for said, name in _NON_FINITE.items():
         texts = pc.if_else(pc.equal(texts, said), name, texts)

@@ -65,7 +65,9 @@ class Fate(Enum):
 
 @contextmanager
 def as_unpublishable() -> Iterator[None]:
-    """Turn refusals for a committed run's table, to be decided by hand, to UnpublishableError."""
+    """Convert refusals for a committed run's table, which need a manual decision, to
+    UnpublishableError.
+    """
     try:
         yield
     except (ConfigurationError, StorageError) as refusal:
@@ -111,9 +113,11 @@ class StagedFile:
         rows: Number of rows.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
-        positioned: Whether its rows are out of order and carry their `POSITION`, which no reader
-            may see.
-        late: Whether its rows came late: each is as new as the newest row of its key before it.
+        positioned: Whether its rows are out of order and carry their position
+            (`POSITION`), which no
+            reader may see.
+        late: Whether its rows were committed late: each is as new as the newest row of its key that
+            came before it.
         place: Prefix of its final name if its rows are as old as those of a file that it replaces
             (`layout.sort_prefix`); empty if they are the run's own.
         codec: Its compression, if it differs from the run's; otherwise empty.
@@ -168,7 +172,9 @@ class LogChange(Protocol):
     def commit(
         self, pipeline: str, run_id: str, change: TableChange, final: Mapping[str, str]
     ) -> Any:
-        """The run's `table_log.LogCommit`, given the final paths of the change's staged files."""
+        """The run's commit to the log (`table_log.LogCommit`), given the final paths of the
+        change's staged files.
+        """
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,9 @@ class TableChange:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """A stream's records loaded, files and bytes published, records rejected, rows deleted."""
+    """A run's results for one stream: records loaded, files published, their bytes, records
+    rejected, rows deleted.
+    """
 
     records: int = 0
     files: int = 0

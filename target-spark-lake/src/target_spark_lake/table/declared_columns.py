@@ -63,7 +63,9 @@ def _as_decimal(kind: Scalar) -> Scalar | None:
 
 
 def may_become(old: LakeType, new: LakeType) -> bool:
-    """Whether a declaration may convert values: to text, an instant, a double, or wider."""
+    """Whether values may be converted if the user declares it: to text, to an instant, to a double,
+    or wider.
+    """
     if old == new or new == STRING:
         return True
     if isinstance(old, Scalar) and isinstance(new, Scalar):
@@ -265,7 +267,10 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
 
 
 def _as_text(plain: JSON, kinds: set[str]) -> JSON:
-    """Text stays text, objects and arrays become JSON, other values are accepted beside text."""
+    """Text stays text, whatever its format; objects and arrays become JSON.
+
+    Other values are accepted beside text.
+    """
     gone = {SQL_DATATYPE, "properties", "items"}
     if kinds == {"string"}:
         gone |= {"format", "contentEncoding"}

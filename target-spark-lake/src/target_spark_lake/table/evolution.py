@@ -49,9 +49,11 @@ class Evolution:
 
 
 def evolve(stream: str, table: Struct | None, incoming: Struct, rules: EvolutionRules) -> Evolution:
-    """The new columns of a table (None: a new one) for incoming records with these columns.
+    """Decide the new columns of a table, None if it is a new one, for incoming records with these
+    columns.
 
-    Raises a SchemaError with each incompatible column, its old and new type, and what to do.
+    Raises:
+        SchemaError: names each incompatible column, its old and new type, and what to do.
     """
     join = _Join(discards=rules.mode == DISCARD and table is not None)
     columns = join.structs((), table or Struct(()), incoming, Struct.of(rules.declared))

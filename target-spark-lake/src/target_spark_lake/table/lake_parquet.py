@@ -119,7 +119,9 @@ class StoredGroup:
 def stored_groups(
     source: IO[bytes], footer: ThriftStruct, folder: str = ""
 ) -> list[StoredGroup | None]:
-    """The row groups of a file; None for one that can't be copied into one with this `footer`."""
+    """The row groups of a file; None for one that can't be copied into a file with the columns of
+    `footer`.
+    """
     try:
         written = footer_of(source)
         known = read_struct(io.BytesIO(written or b"\0"))

@@ -73,7 +73,9 @@ class Part:
 
     @property
     def derived_column(self) -> Field | None:
-        """The column that only folder names have; None if they hold a column of the table."""
+        """The column that exists only in folder names; None if the folders hold a column of the
+        table.
+        """
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
     def folder(self, value: str | None) -> str:

@@ -299,7 +299,9 @@ def refuse_null(
 def footer_statistics(
     storage: Storage, path: str, size: int, columns: Iterable[str]
 ) -> FileStatistics:
-    """Statistics from a footer; of columns in hive folders, only whether they are NULL."""
+    """Statistics from a file's footer; for columns in its hive folders, only whether they are
+    NULL.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 

@@ -95,13 +95,15 @@ class TableRecord:
         load_method: The method that last wrote it.
         claimed_by: Run that claimed the table; None in a released claim.
         key_properties: Primary key of its rows in the last run; empty if there was none.
-        cursor: Columns that decide which row of a key is newest; if empty, the last received.
+        cursor: Columns that decide which row of a key is newest; if empty, the last one received
+            is.
         format: One of `FORMATS`.
         partition_by: The hive folders of its files, as given in the setting.
         foreign: Columns that other writers added in the table's log, and the stream does not have.
         small_files: Number of its small files (`compaction_plan.is_small`); None if never counted.
         small_files_left: Number of small files left when they were last joined.
-        json_texts: Paths of texts that hold JSON (`TextColumns`); None as 0.1.0 wrote the record.
+        json_texts: Paths of the columns of text that hold JSON (`TextColumns`); None if version
+            0.1.0 wrote the record.
         mixed_texts: Paths of those that hold JSON and plain texts.
     """
 
@@ -195,7 +197,9 @@ def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
 
 
 def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
-    """Like `records_of`, by pipeline; and by folder, errors of records that can't be read."""
+    """Like `records_of`, for all pipelines by name, and the errors of records that can't be read,
+    by folder.
+    """
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
     unreadable: dict[str, str] = {}

@@ -30,7 +30,8 @@ _PLAIN_DIGITS = 40
 
 @dataclass(frozen=True)
 class TextColumns:
-    """How a table's columns of text hold values, by path (`/address/zip`); others hold only texts.
+    """How a table's columns of text hold values, by path (`/address/zip`); those in neither set
+    only hold texts.
 
     Attributes:
         json: They hold JSON throughout.
@@ -177,7 +178,10 @@ def _asked(location: Any, *, is_key: bool) -> Any:
 
 
 def as_json(value: Any, location: Any) -> Any:
-    """A value in which values at `JsonTexts.locations` are replaced by their JSON text."""
+    """A value in which those at locations of JSON text are replaced by their text.
+
+    `location` is from `locations`.
+    """
     if value is None or location is None:
         return value
     if location == VALUE:

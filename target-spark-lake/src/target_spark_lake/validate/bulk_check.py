@@ -115,7 +115,8 @@ class ValueCheck:
         """Whether all values are certainly valid.
 
         Args:
-            values: Of the type `type`, or as read from JSON (`table.arrow_columns.type_as_read`).
+            values: With the type `type`, or as Arrow reads them from JSON:
+                `table.arrow_columns.type_as_read`.
             typed: Whether they come from a typed file.
 
         Raises:
@@ -160,7 +161,9 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether a number in the lines may have more digits than the double it was read as."""
+        """Whether a number of a plain `number` may have more digits than the double it was read as
+        from the lines.
+        """
         return self._has_great(values) and _found(_LONG_NUMBER, lines)
 
     def _has_great(self, values: pa.Array) -> bool:
@@ -333,7 +336,9 @@ class TypedRules:
         )
 
     def unproven(self, known: Mapping[str, ColumnRange]) -> dict[str, ValueCheck]:
-        """The rules that a footer's statistics do not prove, to be checked on the values."""
+        """The rules that a footer's statistics of the `provable` columns do not prove, to be
+        checked on the values.
+        """
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
         return {name: check for name, check in left.items() if check.is_needed}
 

@@ -216,7 +216,9 @@ def refuse_rounded(value: Any, plain: Any) -> None:
 
 
 def _is_double(value: int | Decimal) -> bool:
-    """Whether it is a fraction, or a double equals it, or prints as it, short or in 17 digits."""
+    """Whether a number is a fraction, or a double equals it or was printed as it: in its shortest
+    digits, or in 17.
+    """
     number = Decimal(value)
     if number.copy_abs() <= GREATEST_EXACT or number != number.to_integral_value():
         return True

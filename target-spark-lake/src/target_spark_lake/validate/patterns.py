@@ -101,7 +101,10 @@ def portable(pattern: object) -> str | None:
 
 
 class _PatternProcess:
-    """The process that matches patterns, started when it is first needed; thread-safe."""
+    """The process that matches patterns, started when it is first needed.
+
+    Safe to use from any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

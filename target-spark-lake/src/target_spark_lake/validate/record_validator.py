@@ -365,7 +365,8 @@ def _record_text(line: str) -> str:
 def one_file(
     storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path
 ) -> StagedFile | None:
-    """Stage a stream's rejected records in order as one file; None if there are none.
+    """Stage the rejected records of a stream's batches, in order, as one file at `path`; None if
+    there are none.
 
     Raises:
         StorageError: the bucket can't be read or written.

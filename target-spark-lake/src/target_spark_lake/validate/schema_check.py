@@ -47,7 +47,9 @@ def schema_problem(schema: JSON) -> str | None:
 
 
 def unreadable(schema: JSON, error: Exception) -> str:
-    """Why a stream's schema can't be read, with the property whose reading fails."""
+    """Why a stream's schema can't be read, with the property where it is, if reading it raised this
+    error.
+    """
     for name, each in schema["properties"].items():
         try:
             stream_columns({"properties": {name: each}}, "")
@@ -84,7 +86,9 @@ def _malformed(text: str) -> str | None:
 
 
 def _assertions(schema: Any) -> Any:
-    """A schema without what refuses no record, such as Draft 4's bare true beside a bound."""
+    """A schema without keywords that refuse no record; Draft 4's bare true or false beside a bound
+    is ignored.
+    """
     if isinstance(schema, list):
         return [_assertions(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -131,7 +135,9 @@ def _misled(schema: JSON) -> str | None:
 
 
 class _References:
-    """Follows each `$ref`, and finds those that judge a value while they judge it already."""
+    """Follows each `$ref` of a schema, and finds those that judge a value while it is being judged
+    by them.
+    """
 
     def __init__(self) -> None:
         self._open: set[int] = set()

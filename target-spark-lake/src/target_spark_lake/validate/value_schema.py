@@ -75,7 +75,9 @@ def plain_branch(schema: JSON) -> JSON:
 
 
 def has_faithful_branch(schema: JSON) -> bool:
-    """Whether `plain_branch` requires as much: no keyword hides another, one branch has NULL."""
+    """Whether `plain_branch` requires as much as the schema: no keyword hides another, and NULL is
+    in one branch only.
+    """
     branch = single_branch(schema)
     if branch is schema:
         return True
@@ -124,7 +126,9 @@ class Limit:
     value: Any
 
     def holds_between(self, low: Any, high: Any) -> bool:
-        """Whether a bound certainly holds from `low` to `high`, as a footer gives them."""
+        """Whether a bound certainly holds for all values from `low` to `high`, as given by a
+        footer.
+        """
         if self.keyword not in BOUNDS or low is None or high is None or isinstance(low, str):
             return False
         bound = Decimal(str(self.value)) if isinstance(low, Decimal) else self.value
@@ -205,7 +209,9 @@ def _is_comparable(bound: float, lake: LakeType) -> bool:
 
 
 def _choices(rest: JSON, kind: type) -> list[Limit]:
-    """Take out the limit of an enum or const of one type, with NULL if the type allows it."""
+    """Remove and return the limit of an enum or const with values of one type, including NULL if
+    the type allows it.
+    """
     keyword = "enum" if "enum" in rest else "const"
     values = rest["enum"] if "enum" in rest else [rest["const"]] if "const" in rest else []
     chosen = [value for value in values if value is not None]
