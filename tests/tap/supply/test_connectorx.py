@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -189,22 +190,32 @@ def test_refused_login_shows_no_password(shop: MariaDatabase) -> None:
     assert "x!" not in repr(query(shop, "select 1", password="x!"))
 
 
-def test_refused_login_is_reported_after_disconnect() -> None:
-    """The error is the refusal, not a timeout while waiting for a connection."""
-    near, far = socket.socketpair()
+@pytest.mark.parametrize("resets", [False, True])
+def test_refused_login_is_reported_after_disconnect(resets: bool) -> None:
+    """The error is the refusal, not a timeout while waiting for a connection, nor that the server
+    reset the connection when the client said goodbye.
+    """
     waits = [sys.executable, "-c", "input()"]
     with (
-        near, far, socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as near,
+        socket.create_server(("127.0.0.1", 0)) as listener,
         subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
         connectorx_rows._Relay(near, listener, child, may_ask_key=True) as relay,
         socket.create_connection(listener.getsockname()) as client,
-    ):  # fmt: skip
-        far.sendall(b"\x16\x00\x00\x02\xff\x15\x04#28000Access denied")
-        client.sendall(b"\x01\x00\x00\x00\x01")
-        client.shutdown(socket.SHUT_WR)
-        with pytest.raises(SupplyError, match="Access denied") as caught:
-            list(relay.batches())
-        child.kill()
+    ):
+        far, _ = server.accept()
+        with far:
+            far.sendall(b"\x16\x00\x00\x02\xff\x15\x04#28000Access denied")
+            if resets:
+                far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                far.close()
+            client.sendall(b"\x01\x00\x00\x00\x01")
+            if not resets:
+                client.shutdown(socket.SHUT_WR)
+            with pytest.raises(SupplyError, match="Access denied") as caught:
+                list(relay.batches())
+            child.kill()
     assert (caught.value.state, caught.value.began) == ("28000", False)
 
 

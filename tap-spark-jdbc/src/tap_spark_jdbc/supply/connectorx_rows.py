@@ -253,8 +253,8 @@ class _Relay:
     def _pass_answer(self, client: socket.socket) -> None:
         try:
             size = self._server.recv_into(self._chunk)
-        except OSError as error:
-            self._last, size = str(error).encode(), 0
+        except OSError:  # a reset, maybe after a refusal that has been read
+            size = 0
         if not size:
             self._closed = not self._leaves
             self._end()
