@@ -36,6 +36,8 @@ JSON = dict[str, Any]
 PROGRAM = "spark-lake"
 CONFIG = "--config target.json"
 DEFAULT_CONFIG = "target.json"
+# The programs' names.
+TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
 _TAP_PACKAGE = "tap_spark_jdbc"
 # Output to a file or a mail has no margin to wrap at.
 FILE_WIDTH = 200

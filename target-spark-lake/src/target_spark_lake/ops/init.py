@@ -28,13 +28,15 @@ from target_spark_lake.ops.check import lines_of
 from target_spark_lake.ops.command import (
     DEFAULT_CONFIG,
     PROGRAM,
+    TAP,
+    TARGET,
     file_option,
     installed,
     json_option,
     log_level_option,
     subcommand,
 )
-from target_spark_lake.ops.meltano_yml import TAP, TARGET, MeltanoEntry
+from target_spark_lake.ops.meltano_yml import MeltanoEntry
 from target_spark_lake.ops.new_pipeline import REFERENCE, NewPipeline, text_of
 from target_spark_lake.ops.questions import SEVERAL, ask
 from target_spark_lake.table.table_record import FORMATS, LOAD_METHODS

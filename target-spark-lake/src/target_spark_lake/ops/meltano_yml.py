@@ -20,11 +20,11 @@ from singer_spark.core.config_secrets import is_secret_setting
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.config.settings import PROPERTIES
 from target_spark_lake.error_codes import LakeCode
+from target_spark_lake.ops.command import TAP, TARGET
 
 JSON = dict[str, Any]
 Node = TypeVar("Node", CommentedMap, CommentedSeq)
 
-TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
 BACKEND = "lake+"
 _CAPABILITIES = {
     TAP: "about batch catalog discover schema-flattening state stream-maps structured-logging",

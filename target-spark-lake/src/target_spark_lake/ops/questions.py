@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import CODECS
-from target_spark_lake.ops.command import installed
-from target_spark_lake.ops.meltano_yml import TAP
+from target_spark_lake.ops.command import TAP, installed
 from target_spark_lake.ops.new_pipeline import NewPipeline
 from target_spark_lake.ops.source_tables import SourceTable, source_tables
 from target_spark_lake.table.table_record import FORMATS

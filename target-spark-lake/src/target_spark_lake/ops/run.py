@@ -35,12 +35,13 @@ from singer_spark.state.handover import FAILURE_VARIABLE
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     DEFAULT_CONFIG,
+    TAP,
+    TARGET,
     file_option,
     installed,
     subcommand,
     usual_tap_config_option,
 )
-from target_spark_lake.ops.meltano_yml import TAP, TARGET
 from target_spark_lake.ops.new_pipeline import CRON_NAMES
 
 # How long this process sleeps at a time, because the machine's clock may be set meanwhile.

@@ -18,7 +18,7 @@ from singer_spark.core.scratch import scratch_folder
 from singer_spark.core.sql_type import annotated_type
 from singer_spark.errors import SourceError
 from target_spark_lake.error_codes import LakeCode
-from target_spark_lake.ops.meltano_yml import TAP
+from target_spark_lake.ops.command import TAP
 
 JSON = dict[str, Any]
 

@@ -22,6 +22,7 @@ from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
     CONFIG,
     JSON,
+    TAP,
     Chosen,
     Lake,
     files_option,
@@ -30,7 +31,6 @@ from target_spark_lake.ops.command import (
     subcommand,
     table_of,
 )
-from target_spark_lake.ops.meltano_yml import TAP
 from target_spark_lake.ops.pipeline_status import PipelineStatus, age_limits, status
 
 _STREAM = re.compile(
