@@ -32,6 +32,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from singer_spark.error_codes import ErrorCode, RunCode
@@ -157,6 +158,17 @@ class LockedError(SingerSparkError):
 
 class ResourceError(SingerSparkError):
     """Memory or disk of this machine is used up, or Spark's JVM is gone."""
+
+
+@contextmanager
+def foreign_errors(ours: Callable[[Exception], SingerSparkError]) -> Iterator[None]:
+    """Turn any failure inside into the error that `ours` makes of it; our own pass unchanged."""
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:  # errors of libraries, stores and drivers have no class in common
+        raise ours(error) from error
 
 
 def register_secret(text: str | None) -> None:

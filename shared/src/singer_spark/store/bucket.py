@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.errors import StorageError, foreign_errors
 
 CONDITIONAL_WAY_OUT = (
     "take a store with conditional puts, or take the risk by the target's "
@@ -58,17 +58,13 @@ class RefusedError(StoreFailure, PermissionError):
     """The store denies this account the operation."""
 
 
-@contextmanager
-def storage_errors(verb: str, location: str) -> Iterator[None]:
+def storage_errors(verb: str, location: str) -> AbstractContextManager[None]:
     """Turn any failure inside into one StorageError that names the location."""
-    try:
-        yield
-    except SingerSparkError:
-        raise
-    except Exception as error:
-        raise StorageError(
+    return foreign_errors(
+        lambda error: StorageError(
             RunCode.STORAGE_FAILED, f"can't {verb} {location}: {_reason(error)}; {_way_out(error)}"
-        ) from error
+        )
+    )
 
 
 @contextmanager

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import io
 import json
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 
 from singer_spark.error_codes import RunCode
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, cut
+from singer_spark.errors import ConfigurationError, StorageError, cut, foreign_errors
 from singer_spark.store.local_files import LocalFiles, private_file
 from singer_spark.store.storage import SCRATCH, Storage
 from target_spark_lake.error_codes import LakeCode
@@ -134,18 +134,14 @@ def opened(storage: Storage, chosen: IcebergCatalog, table: str) -> Iterator[Lak
             catalog.close()
 
 
-@contextmanager
-def catalog_errors(what: str) -> Iterator[None]:
+def catalog_errors(what: str) -> AbstractContextManager[None]:
     """Convert failures of PyIceberg's catalogs and stores to StorageError."""
-    try:
-        yield
-    except SingerSparkError:
-        raise
-    except Exception as error:
-        raise StorageError(
+    return foreign_errors(
+        lambda error: StorageError(
             LakeCode.CATALOG_FAILED,
             f"{what} could not be read or written: {_cause(error)}; run again",
-        ) from error
+        )
+    )
 
 
 def _cause(error: Exception) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ from singer_spark.errors import (
     SingerSparkError,
     StorageError,
     cut,
+    foreign_errors,
     shortage,
 )
 from target_spark_lake.error_codes import LakeCode
@@ -248,15 +249,9 @@ def _in_order(rejected: RejectedRecords | None) -> Rejection | None:
     return None if rejected is None else lambda _, line, error: rejected.add(line, error)
 
 
-@contextmanager
-def spark_failures(what: str, location: str) -> Iterator[None]:
+def spark_failures(what: str, location: str) -> AbstractContextManager[None]:
     """Turn failures of Spark or Arrow into errors: what failed, and what was being written."""
-    try:
-        yield
-    except SingerSparkError:
-        raise
-    except Exception as error:
-        raise _spark_failure(error, what, location) from error
+    return foreign_errors(lambda error: _spark_failure(error, what, location))
 
 
 def _spark_failure(error: Exception, what: str, location: str) -> SingerSparkError:
