@@ -280,10 +280,9 @@ def _posted(contents: Sequence[tuple[str, JSON]]) -> list[str | None]:
     Returns:
         For each, why it was not accepted, without any part of its URL; None if it was.
     """
-    opener = _opener()
     seconds = min(SECONDS, max(0.0, seconds_left() - SECONDS_FOR_THE_END))
     deadline = time.monotonic() + seconds
-    posts = [_started(opener, url, json.dumps(content).encode()) for url, content in contents]
+    posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
     done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
     return [
         each.result() if each in done else f"no whole answer within {seconds:.0f} s"
@@ -291,13 +290,13 @@ def _posted(contents: Sequence[tuple[str, JSON]]) -> list[str | None]:
     ]
 
 
-def _started(opener: OpenerDirector, url: str, data: bytes) -> Future[str | None]:
+def _started(url: str, data: bytes) -> Future[str | None]:
     """A post in a thread of its own; the result is its problem."""
     problem: Future[str | None] = Future()
     # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would
     # for an executor.
     thread = threading.Thread(
-        target=lambda: problem.set_result(_problem(opener, url, data)), name="notify", daemon=True
+        target=lambda: problem.set_result(_problem(url, data)), name="notify", daemon=True
     )
     try:
         thread.start()
@@ -306,16 +305,16 @@ def _started(opener: OpenerDirector, url: str, data: bytes) -> Future[str | None
     return problem
 
 
-def _problem(opener: OpenerDirector, url: str, data: bytes) -> str | None:
+def _problem(url: str, data: bytes) -> str | None:
     from urllib.request import Request
 
     headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
     request = Request(url, data, headers, method="POST")
     try:
         # Longer than the post is waited for, so that each silence is reported in the same words.
-        with opener.open(request, timeout=2 * SECONDS) as answer:
+        with _opener().open(request, timeout=2 * SECONDS) as answer:
             return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
-    except Exception as error:
+    except Exception as error:  # a receiver, whatever it does, changes nothing about the run
         return _in_words(error)
 
 
