@@ -95,13 +95,22 @@ MODULE_OPTIONS = [
 ]
 # Variables that the JVM reads itself, and those passed on to it.
 KNOWN_VARIABLES = {
-    *("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS"),
-    *("SPARK_USER", "SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"),
+    "SPARK_CONNECT_MODE",
+    "SPARK_HOME",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_LOCAL_HOSTNAME",
+    "SPARK_LOCAL_IP",
+    "SPARK_PUBLIC_DNS",
+    "SPARK_SUBMIT_OPTS",
+    "SPARK_USER",
 }
 OURS = "SPARK_LAKE_"
 # Settings for the class path, the library path, and where a driver runs.
-ONLY_OF_SPARK = tuple(
-    f"spark.{name}" for name in ("driver.extra", "driver.default", "submit.", "jars.packages")
+ONLY_OF_SPARK = (
+    "spark.driver.extra",
+    "spark.driver.default",
+    "spark.submit.",
+    "spark.jars.packages",
 )
 
 

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 S3, GOOGLE, AZURE = "s3", "gs", "az"
 KINDS = {
-    **dict.fromkeys(("s3", "s3a"), S3),
-    **dict.fromkeys(("gs", "gcs"), GOOGLE),
-    **dict.fromkeys(("az", "abfs", "abfss"), AZURE),
+    "s3": S3,
+    "s3a": S3,
+    "gs": GOOGLE,
+    "gcs": GOOGLE,
+    "az": AZURE,
+    "abfs": AZURE,
+    "abfss": AZURE,
 }
 # fsspec's options for caching and reading ahead in its own filesystems: accepted, and ignored.
 _OF_FSSPEC = frozenset(

@@ -109,7 +109,8 @@ def continued(
         logger.info(
             "run %s died while it first read the table of LOG_BASED %s: starting over, as that "
             "takes one snapshot",
-            *(checkpoint.run_id, ", ".join(begun)),
+            checkpoint.run_id,
+            ", ".join(begun),
         )
         return None
     logger.info("%s; --no-resume starts over", account(checkpoint.run_id, streams))

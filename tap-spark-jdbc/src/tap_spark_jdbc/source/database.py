@@ -296,10 +296,12 @@ class Database:
             if not root._hidden:
                 root._hidden = True
                 user = self.settings.user or "the user"
+                grant = dialect.open_transactions_grant.replace("{user}", user)
                 logger.info(
                     "this user may not see open transactions, so rows that are committed after "
                     "more than the window are not found; run %s (%s)",
-                    *(dialect.open_transactions_grant.replace("{user}", user), error),
+                    grant,
+                    error,
                 )
             return None
         # Both ends are cut to whole seconds.

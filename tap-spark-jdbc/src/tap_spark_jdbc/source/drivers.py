@@ -159,7 +159,12 @@ class JarCache:
         command += ["-cache", folder / "ivy", "-types", "jar", "bundle", "-retrieve", kept]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=RESOLVE_SECONDS
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=RESOLVE_SECONDS,
+                check=False,
             )
             output, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired:

@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 
 # By the names of dialects.
-PORTS = {"postgresql": 5432, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521}
-PORTS |= {"db2": 50000, "derby": 1527}
+PORTS = {
+    "postgresql": 5432,
+    "mariadb": 3306,
+    "sqlserver": 1433,
+    "oracle": 1521,
+    "db2": 50000,
+    "derby": 1527,
+}
 _URL = re.compile(
     r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)"
     r"(?P<servers>[^/?;@]*)(?P<after>.*)",

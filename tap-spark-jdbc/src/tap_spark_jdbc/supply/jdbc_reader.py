@@ -319,8 +319,8 @@ class JvmReader(JdbcReader):
         database = self._database
         with database.idle_connections.one(database.gateway, source) as (connection, begin):
             select = f"SELECT * FROM {self.sql.relation(each)}"
-            asked = connection, source.url, source.driver, select, fetch_size, begin, limit
-            self._conversion.send(Query(*asked), take)
+            query = Query(connection, source.url, source.driver, select, fetch_size, begin, limit)
+            self._conversion.send(query, take)
 
     @cached_property
     def _conversion(self) -> RowConversion:

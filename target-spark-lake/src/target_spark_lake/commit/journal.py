@@ -96,9 +96,15 @@ def plan_commit(
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
             extension = f"{file.codec}.parquet" if file.codec else change.extension
-            name = (run_id, number, extension, file.place)
-            in_parts = file.order is not None
-            final = layout.final_file(change.table, file.partition, *name, in_parts=in_parts)
+            final = layout.final_file(
+                change.table,
+                file.partition,
+                run_id,
+                number,
+                extension,
+                file.place,
+                in_parts=file.order is not None,
+            )
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
             if file.order is not None:
                 order = layout.row_order(change.table, final)

@@ -39,8 +39,13 @@ QUESTIONS = {
     "compression": f"Compression: {', '.join(CODECS)}",
     "cron": 'Schedule, e.g. "0 5 * * *" or @daily (leave empty for none)',
 }
-USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw"}
-USUAL |= {"format": "parquet", "compression": "zstd"}
+USUAL = {
+    "pipeline": "main",
+    "bucket": "./lake",
+    "path": "raw",
+    "format": "parquet",
+    "compression": "zstd",
+}
 SEVERAL = ("tables", "incremental_tables", "log_based")
 # Databases whose log the tap reads.
 WITH_LOG = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")

@@ -32,9 +32,16 @@ LOG_FROM = 20
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
 _LENGTHS = (
-    *(count * _MINUTE for count in (1, 5, 15)),
-    *(count * _HOUR for count in (1, 3, 6, 12)),
-    *(count * _DAY for count in (1, 2, 7)),
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    3 * _HOUR,
+    6 * _HOUR,
+    12 * _HOUR,
+    _DAY,
+    2 * _DAY,
+    7 * _DAY,
 )
 _NAMES = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day", 7 * _DAY: "week"}
 
