@@ -1,9 +1,9 @@
 """What another account of the machine gets from Spark's block managers on the loopback: `python
 stolen_blocks.py TEXT`.
 
-For each line of its input it asks every port that was opened since its start for the blocks of
-broadcasts, in Spark's own protocol and without a secret, until one holds the text. Prints `ready`,
-`asked` with each port that it asks, `found` with the port, and `over`.
+For each line of its input it asks all ports that were opened since its start at once for the blocks
+of broadcasts, in Spark's own protocol and without a secret. Prints `ready`, `asked` with each port
+that it asks, `found` if one of them gave the text, and `over`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 NOBODY = 65534
@@ -25,7 +27,8 @@ LISTENING = "0A"
 CHUNK_REQUEST, CHUNK, RPC, RPC_ANSWER = 0, 1, 3, 4
 OPEN_BLOCKS, STREAM_HANDLE = 0, 3
 BROADCASTS = 40
-SECONDS = 0.3
+# A JVM whose machine is busy needs seconds for its first answer.
+SECONDS = 5
 
 
 def listening() -> Iterator[int]:
@@ -54,7 +57,6 @@ def block(port: int, name: str) -> bytes | None:
 
 def holds(port: int, wanted: bytes) -> bool:
     """Whether a port hands out a broadcast with the text."""
-    print("asked", port, flush=True)
     # A port of another kind, or one that wants a secret, is not asked again in this round.
     with suppress(OSError, ValueError):
         return any(
@@ -96,10 +98,12 @@ def main(wanted: bytes) -> None:
     others = set(listening())
     print("ready", flush=True)
     for _ in sys.stdin:
-        for port in set(listening()) - others:
-            if holds(port, wanted):
-                print("found", port, flush=True)
-                break
+        ports = sorted(set(listening()) - others)
+        for port in ports:
+            print("asked", port, flush=True)
+        with ThreadPoolExecutor(max_workers=len(ports) + 1) as pool:
+            if any(pool.map(partial(holds, wanted=wanted), ports)):
+                print("found", flush=True)
         print("over", flush=True)
 
 
