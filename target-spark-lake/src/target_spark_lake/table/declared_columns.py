@@ -99,8 +99,7 @@ def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
 def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, LakeType]:
     """The columns declared as `TIMESTAMP` that have a time zone in the table, with that type.
 
-    Before 0.1 `TIMESTAMP` was Spark's type, which has a zone; a config from then must not change
-    its table.
+    A user of Spark may mean its `TIMESTAMP`, which has a zone; here it is SQL's, which has none.
     """
     found = table.types if table else {}
     return {
@@ -111,12 +110,12 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
 
 
 def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
-    """The columns of numbers to which an earlier version gave another type, which they keep in its
-    tables.
+    """The columns of numbers that keep the type of their table, though their SCHEMA would give them
+    another.
 
-    Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The
-    former can't become text automatically; the latter becomes a decimal, except for `fixed`
-    columns, which can't change.
+    A decimal whose SCHEMA no longer bounds its digits can't become text automatically. A `bigint`
+    whose SCHEMA allows larger integers becomes a decimal, except for `fixed` columns, which can't
+    change.
 
     Args:
         properties: As in the SCHEMA.
