@@ -64,6 +64,26 @@ def test_removed_column_and_new_key_are_logged_once(
     assert values == {(1, 1): 1, (1, 2): None, **{(row["a"], row["b"]): None for row in rows}}
 
 
+def test_changes_are_logged_once_for_repeated_schema(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A SCHEMA that comes again after its rows, with another bookmark, repeats no line."""
+    caplog.set_level(logging.INFO)
+    columns = {"a": AB["a"], "b": AB["b"], "colour": {"type": "string"}, "size": NUMBER}
+    again = schema("s", columns, ("a",), **{"x-extent": "delta", "x-other": 1})
+    messages = [
+        schema("s", columns, ("a",), **{"x-extent": "delta"}),
+        record("s", a=2, b=2, colour="red"),
+        again,
+    ]
+    lake.load(*lake.announced([*messages, state(bookmarks={})]), load_method="upsert")
+    lines = [each.getMessage() for each in caplog.records]
+    assert [each for each in lines if " gets " in each or " gone from " in each] == [
+        "stream s: its table gets new column colour (string), new column size (bigint)",
+        "stream s: column w is gone from the source, or not selected; rows from before keep it",
+    ]
+
+
 def test_renamed_column_is_logged_with_rename_setting(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -383,11 +383,12 @@ def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct
     """The table's columns after rows with the incoming columns are added."""
     stream, rules = sink.schema.stream, sink.rules
     evolution = evolve(stream, table, incoming, rules)
-    if evolution.changes:
+    changes = [each for each in evolution.changes if each not in sink.changes]
+    if changes:
         when = " with its next row" if sink.is_checked else ""
-        logger.info("stream %s: its table gets %s%s", stream, ", ".join(evolution.changes), when)
+        logger.info("stream %s: its table gets %s%s", stream, ", ".join(changes), when)
         if not sink.is_checked:
-            sink.changes += evolution.changes
+            sink.changes += changes
     if evolution.left_out:
         names = ", ".join(evolution.left_out)
         logger.warning(
@@ -437,5 +438,6 @@ def _tell_changes(sink: StreamSink, record: TableRecord, incoming: Struct, *, is
     if not is_new:
         return
     for each in said:
-        logger.warning("stream %s: %s", schema.stream, each)
-    sink.changes += said
+        if each not in sink.changes:
+            logger.warning("stream %s: %s", schema.stream, each)
+            sink.changes.append(each)
