@@ -26,8 +26,8 @@ from target_spark_lake.ops.command import (
     read_tap_config,
     show,
     subcommand,
+    tap_config_option,
     tap_module,
-    usual_tap_config_option,
 )
 from target_spark_lake.ops.source_tables import SourceTable, suggestions
 
@@ -103,7 +103,7 @@ MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
 @subcommand(
     "check", "check", "check --tap-config tap-books.json --config target-books.json", "check --json"
 )
-@usual_tap_config_option
+@tap_config_option
 def check_command(chosen: Chosen, tap_config: Sequence[str]) -> int:
     """Look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps
     it from working.
@@ -139,7 +139,7 @@ def _source(
                 "--tap-config"
             )
             return [Finding("database", text, NOTE), java_finding()], ()
-        config, from_environment = read_tap_config(named or [usual_config("tap")])
+        config, from_environment = read_tap_config(named)
         if (tap := tap_module("source_check")) is None:
             text = (
                 "tap-spark-jdbc is not installed beside this program: the source was not looked at"

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 PROGRAM = "spark-lake"
-CONFIG = "--config target.json"
 DEFAULT_CONFIG = "target.json"
 # The programs' names.
 TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
@@ -45,8 +44,7 @@ FILE_WIDTH = 200
 # A file that can't be read is an error of its reader, not of the command line.
 file_option = partial(click.option, type=click.Path(readable=False), metavar="FILE")
 files_option = partial(file_option, multiple=True)
-tap_config_option = files_option("--tap-config", required=True, help="config of the tap, or ENV")
-usual_tap_config_option = files_option(
+tap_config_option = files_option(
     "--tap-config", help="tap.json (or .yml) if not given; repeatable, or ENV"
 )
 json_option = click.option("--json", is_flag=True, help="print JSON, for programs")
@@ -202,7 +200,12 @@ def read_config(files: Sequence[str], option: str = "--config") -> JSON:
 
 
 def read_tap_config(named: Sequence[str]) -> tuple[JSON, bool]:
-    """The tap's config, and whether it is completed from environment variables."""
+    """The tap's config, and whether it is completed from environment variables.
+
+    Args:
+        named: Its files, or `ENV`; empty: the one of this folder.
+    """
+    named = named or [usual_config("tap")]
     from_environment = FROM_ENVIRONMENT in named
     if from_environment:
         read_variables(Path())

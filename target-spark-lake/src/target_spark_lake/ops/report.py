@@ -21,7 +21,6 @@ from target_spark_lake.commit.run_reports import RUNNING, pipelines
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.command import (
-    CONFIG,
     Chosen,
     Lake,
     file_option,
@@ -242,9 +241,7 @@ def _label(spans: Spans, number: int) -> str:
     return f"{moment:%Y-%m-%d}" if spans.length.days else f"{moment:%Y-%m-%d %H:%M}"
 
 
-@subcommand(
-    "report", f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"
-)
+@subcommand("report", "report --output report.html", "report --output report.html --all")
 @file_option("--output", required=True, help="the page to write, such as report.html")
 @click.option("--all", "all_pipelines", is_flag=True, help="all pipelines of the bucket")
 @click.option("--runs", default=1000, metavar="N", help="the newest runs of each pipeline (1000)")

@@ -40,7 +40,7 @@ from target_spark_lake.ops.command import (
     file_option,
     installed,
     subcommand,
-    usual_tap_config_option,
+    tap_config_option,
 )
 from target_spark_lake.ops.new_pipeline import CRON_NAMES
 
@@ -190,7 +190,7 @@ def _say(text: str) -> None:
     "run --tap-config tap-books.json --config target-books.json",
     of_lake=False,
 )
-@usual_tap_config_option
+@tap_config_option
 @file_option("--config", help=f"{DEFAULT_CONFIG} (or .yml) if not given")
 @click.option(
     "--stream",

@@ -18,7 +18,6 @@ from target_spark_lake.commit.recovery import free
 from target_spark_lake.commit.run_reports import runs
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
-    CONFIG,
     JSON,
     Chosen,
     Group,
@@ -35,7 +34,7 @@ from target_spark_lake.ops.command import (
 LOG_BASED = "LOG_BASED"
 
 
-@subcommand("runs", f"runs {CONFIG}", f"runs {CONFIG} --json")
+@subcommand("runs", "runs", "runs --json")
 def runs_command(chosen: Chosen) -> int:
     """The pipeline's runs, newest first."""
     lake = Lake.of(chosen)
@@ -83,7 +82,7 @@ def _counts(stream: JSON) -> str:
     return ", ".join([f"{stream['records']} records", *others])
 
 
-@subcommand("recover", f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}")
+@subcommand("recover", "recover", "recover --give-up-publishing RUN")
 @click.option(
     "--give-up-publishing",
     metavar="RUN",
@@ -95,7 +94,7 @@ def recover_command(chosen: Chosen, give_up_publishing: str | None) -> None:
     _free(chosen, abandoning=give_up_publishing)
 
 
-@subcommand("unlock", f"unlock {CONFIG}", f"unlock --force {CONFIG}")
+@subcommand("unlock", "unlock", "unlock --force")
 @click.option("--force", is_flag=True, help="from a living holder too: its run can't commit then")
 def unlock_command(chosen: Chosen, *, force: bool) -> None:
     """Free the pipeline from a dead holder, and finish or undo its run."""
@@ -160,7 +159,7 @@ def _abandoned_text(report: JSON, newest: str | None) -> str:
     return "\n".join(lines)
 
 
-@subcommand("drop", f"log drop {CONFIG} --tap-config tap.json")
+@subcommand("drop", "log drop")
 @tap_config_option
 def log_drop_command(chosen: Chosen, tap_config: Sequence[str]) -> None:
     """Remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the

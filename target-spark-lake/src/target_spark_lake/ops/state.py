@@ -30,7 +30,6 @@ from target_spark_lake.commit.saved_state import cleared
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import Layout
 from target_spark_lake.ops.command import (
-    CONFIG,
     JSON,
     PROGRAM,
     Chosen,
@@ -258,13 +257,13 @@ def _saved_before(storage: Storage, layout: Layout, run_id: str) -> str:
     return f"the one of run {older.run_id} as it was; restore that one"
 
 
-@subcommand("show", f"state show {CONFIG}")
+@subcommand("show", "state show")
 def show_command(chosen: Chosen) -> None:
     """The state that the next run starts from."""
     _show(chosen, Lake.of(chosen))
 
 
-@subcommand("history", f"state history {CONFIG} --json")
+@subcommand("history", "state history --json")
 def history_command(chosen: Chosen) -> None:
     """Each state with the run that saved it, newest first."""
     lake = Lake.of(chosen)
@@ -273,8 +272,8 @@ def history_command(chosen: Chosen) -> None:
 
 @subcommand(
     "set",
-    f"state set {CONFIG} --stream public-orders --value 2025-01-20T15:30:00",
-    f"state set {CONFIG} --stream public-events --value 1000 --replication-key id --type integer",
+    "state set --stream public-orders --value 2025-01-20T15:30:00",
+    "state set --stream public-events --value 1000 --replication-key id --type integer",
 )
 @click.option("--stream", required=True, help="name of the stream")
 @click.option(
@@ -295,7 +294,7 @@ def set_command(
     _show(chosen, lake, changed=changed)
 
 
-@subcommand("reset", f"state reset {CONFIG} --stream public-orders", f"state reset {CONFIG}")
+@subcommand("reset", "state reset --stream public-orders", "state reset")
 @click.option("--stream", help="only this stream's bookmark")
 def reset_command(chosen: Chosen, stream: str | None) -> None:
     """The next run starts from the beginning."""
@@ -303,9 +302,7 @@ def reset_command(chosen: Chosen, stream: str | None) -> None:
     _show(chosen, lake, changed=reset(lake.open_run("state reset"), stream))
 
 
-@subcommand(
-    "restore", f"state restore {A_RUN} {CONFIG}", f"state restore {A_RUN} --before {CONFIG}"
-)
+@subcommand("restore", f"state restore {A_RUN}", f"state restore {A_RUN} --before")
 @click.argument("run")
 @click.option("--before", is_flag=True, help="the state that this run found, to undo what it did")
 def restore_command(chosen: Chosen, run: str, *, before: bool) -> None:

@@ -20,7 +20,6 @@ from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.commit.bookmarks import newest_row_text
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.ops.command import (
-    CONFIG,
     JSON,
     TAP,
     Chosen,
@@ -144,7 +143,7 @@ def _seconds(bookmark: Any, found: ToRead) -> int | None:
         return None
 
 
-@subcommand("status", f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'")
+@subcommand("status", "status", "status --max-age 6h --max-age 'nightly-*=26h'")
 @click.option(
     "--max-age",
     multiple=True,

@@ -19,7 +19,6 @@ from singer_spark.program.amounts import count_text, seconds_of, size_text
 from singer_spark.program.logs import leave_out_libraries
 from target_spark_lake.formats.maintenance import Vacuumed, convert
 from target_spark_lake.ops.command import (
-    CONFIG,
     JSON,
     Chosen,
     Lake,
@@ -45,7 +44,7 @@ SHOWN_KEYS = 10
 _tables_option = click.option("--stream", help="only this stream's tables")
 
 
-@subcommand("compact", f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders")
+@subcommand("compact", "compact", "compact --stream public-orders")
 @_tables_option
 def compact_command(chosen: Chosen, stream: str | None) -> None:
     """Fewer, larger files; no row and no state changes, readers are undisturbed."""
@@ -74,7 +73,7 @@ def _compacted_table(report: JSON) -> Any:
     return table_of(rows, ("table", "files", "bytes"))
 
 
-@subcommand("convert", f"convert --format delta {CONFIG} --stream public-orders")
+@subcommand("convert", "convert --format delta --stream public-orders")
 @_tables_option
 @click.option(
     "--format", "name", type=click.Choice(FORMATS[1:]), required=True, help="the new format"
@@ -94,7 +93,7 @@ def _converted_text(report: JSON) -> str:
     return f"Now {name.title()} tables: {tables}. Set `format: {name}` in the target's config."
 
 
-@subcommand("vacuum", f"vacuum {CONFIG} --dry-run", f"vacuum {CONFIG} --older-than 30d")
+@subcommand("vacuum", "vacuum --dry-run", "vacuum --older-than 30d")
 @click.option(
     "--older-than",
     default=DEFAULT_AGE,
@@ -167,9 +166,10 @@ def _vacuumed_text(report: JSON) -> Any:
 
 @subcommand(
     "verify",
-    f"verify {CONFIG} --tap-config tap.json",
-    f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
-    f"verify {CONFIG} --tap-config tap.json --repair",
+    "verify",
+    "verify --tap-config tap-books.json --config target-books.json",
+    "verify --stream public-orders --json",
+    "verify --repair",
 )
 @tap_config_option
 @file_option("--tap-catalog", help="catalog of the tap, if it runs with one")

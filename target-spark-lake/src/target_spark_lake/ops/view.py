@@ -22,7 +22,7 @@ from singer_spark.store.storage import Storage
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.layout import LAKE_FOLDER, Layout
-from target_spark_lake.ops.command import CONFIG, Chosen, Lake, show, subcommand
+from target_spark_lake.ops.command import Chosen, Lake, show, subcommand
 from target_spark_lake.table.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.table.table_record import (
     DELTA,
@@ -268,7 +268,7 @@ class SnapshotView:
         )
 
 
-@subcommand("view", f"view {CONFIG}", f"view public-orders --engine duckdb {CONFIG}")
+@subcommand("view", "view", "view public-orders --engine duckdb")
 @click.argument("stream", required=False)
 @click.option("--engine", type=click.Choice(ENGINES), help="SQL dialect")
 def view_command(chosen: Chosen, stream: str | None, engine: str | None) -> None:
