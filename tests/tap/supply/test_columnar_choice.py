@@ -87,6 +87,50 @@ def test_cluster_slices_need_no_session(
     assert sent_ids(first) + sent_ids(second) == Counter([*range(1, 52), *range(100, 171)])
 
 
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize(
+    ("small_rows", "small_bytes", "expected"),
+    [(40, 1 << 20, 1), (500_000, -1, 3)],
+)
+def test_small_slices_of_a_large_table_are_read_by_tasks(
+    shop: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_rows: int,
+    small_bytes: int,
+    expected: int,
+) -> None:
+    """The tap itself reads the first rows of a stream; what a cluster is for is the executors'."""
+    in_task, read = batch_files.SliceWriter._in_task, []
+
+    def counted(*given: Any) -> Any:
+        read.append(given)
+        return in_task(*given)
+
+    database, _ = shop
+    monkeypatch.setattr(batch_files, "SMALL_ROWS", small_rows)
+    monkeypatch.setattr(batch_files, "SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(batch_files.SliceWriter, "_in_task", counted)
+    settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 20}
+    sent = run(database, tmp_path, **settings).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert made_by(sent) == {"arrow"}
+    assert len(read) == expected
+
+
+def test_many_rows_at_bookmark_are_read_by_arrow(shop: Any, tmp_path: Path) -> None:
+    database, connection = shop
+    connection.execute(
+        "insert into t select n, '2026-02-01', 'tie' from generate_series(100, 12099) n"
+    )
+    settings: JSON = {"incremental_tables": ["t:at:timestamp"], "reader": "auto"}
+    first = run(database, tmp_path, **settings).succeeded()
+    connection.execute("insert into t values (20000, '2026-02-01', 'tie')")
+    second = run(database, tmp_path, first.final["value"], **settings).succeeded()
+    assert made_by(first) | made_by(second) == {"arrow"}
+    assert sent_ids(second)[20000] == 1
+
+
 def test_auto_reads_postgresql_batches_by_arrow(shop: Any, tmp_path: Path) -> None:
     database, _ = shop
     assert made_by(run(database, tmp_path, reader="auto").succeeded()) == {"arrow"}

@@ -54,8 +54,10 @@ if TYPE_CHECKING:
 GROUP_BYTES = 12 << 20
 FileFound = tuple[str, list[bytes], list[bytes], tuple[list[int], list[int]], int]
 R = TypeVar("R")
-# Rows read here in less time than a cluster takes to start a task's Python worker.
-SMALL_ROWS = 500_000
+# The rows of a stream, and their bytes in memory, that this process reads in less time than a
+# cluster takes to start a session and a task's Python worker. All slices together: however small
+# they are, a large table is the executors' work.
+SMALL_ROWS, SMALL_BYTES = 500_000, 256 << 20
 # A cluster processes more slices in parallel than this machine.
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
 # A slice that is read by a process of its own keeps two cores busy, besides the server's.
@@ -242,6 +244,8 @@ class SliceWriter:
         self._reader = reader
         self._database = database
         self._job_errors = job_errors
+        self._lock = threading.Lock()
+        self._rows_here = self._bytes_here = 0
 
     def write(
         self,
@@ -291,6 +295,8 @@ class SliceWriter:
         if self._is_read_here(each):
             with _APART if columnar.is_apart else _HERE:
                 outcome, found = done(query, work, self._database.columnar)
+            with self._lock:
+                self._bytes_here += outcome.size
         else:
             outcome, found = self._in_task(columnar, query, work, plan.folder)
         if outcome.state in (LEFT, UNREACHABLE):
@@ -323,15 +329,23 @@ class SliceWriter:
         # This process may not reach what a Spark Connect server reaches.
         if self._database.settings.spark.remote:
             return False
-        # Rows that came late, or have no key, are usually few; otherwise a task would be no faster.
         if self._database.shares_disk:
             return not self._database.by_spark
+        # Rows that came late, or have no key, are usually few; otherwise a task would be no faster.
         if each.late or (each.nulls and each.key is None):
             return True
         rows = each.most
         if rows is None and each == Slice():
             rows = self._columns.plan.table.row_estimate
-        return rows is not None and rows <= SMALL_ROWS
+        return rows is not None and self._is_little(rows)
+
+    def _is_little(self, rows: int) -> bool:
+        """Whether the stream is still small with these rows, which then count as read here."""
+        with self._lock:
+            if self._rows_here + rows > SMALL_ROWS or self._bytes_here > SMALL_BYTES:
+                return False
+            self._rows_here += rows
+        return True
 
     def _plan(self, read: pa.Schema, folder: str, *, wide: bool) -> FilePlan:
         """The plan of a slice's file in this folder: these columns and the metadata's."""
