@@ -55,6 +55,7 @@ def on_cluster(source: Source, folder: Path, master: str) -> Work:
     work = our_batches(source, folder)
     config = json.loads((folder / "tap.json").read_text())
     conf = {
+        "spark.pyspark.python": sys.executable,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": EVENTS.as_uri(),
         "spark.eventLog.rolling.enabled": "false",

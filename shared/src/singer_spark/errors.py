@@ -80,6 +80,10 @@ _LIMITS = {
 }
 
 
+# How a Spark job fails whose tasks can't run our Python.
+_LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
+
+
 class SingerSparkError(Exception):
     """What happened, in which stream or file, and what to do, in one line.
 
@@ -321,6 +325,19 @@ def shortage(error: BaseException, location: str = "") -> ResourceError | None:
             RunCode.DISK_FULL, f"no space left on the disk for {either}; free some and run again"
         )
     return None
+
+
+def lacking_python(cause: str) -> str | None:
+    """What the executors lack, and what to do, if a Spark job failed because they can't run our
+    Python; None for any other cause.
+    """
+    if not any(each in cause for each in _LACKS_PYTHON):
+        return None
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        f"the executors lack Python {version} with pyarrow, which the engine Spark runs there "
+        f"(spark.pyspark.python names it); install it, or set engine to local: {cut(cause, 200)}"
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

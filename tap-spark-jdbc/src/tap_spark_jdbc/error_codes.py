@@ -231,3 +231,8 @@ class TapCode(ErrorCode):
         "A table got columns, or was dropped, while the run began.",
         "Run again.",
     )
+    EXECUTORS_UNSUITABLE = (
+        "TAP-065",
+        "The executors lack Python in the tap's version, or a package that it needs there.",
+        "Install it there and name it in `spark.pyspark.python`, or set `engine` to `local`.",
+    )

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tap.batch_output import JSON
-from tap.supply.arrow_runs import made_by, run, sent_ids
+from tap.supply.arrow_runs import made_by, makers, run, sent_ids
 from tap_spark_jdbc.supply import batch_files, columnar_query, columnar_source
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -27,8 +27,17 @@ def nowhere(source: Any) -> str:
 
 
 def without_arrow() -> Any:
+    """Goes to the worker whole, as a nested function."""
+
     def reported(*given: Any) -> None:
         raise ModuleNotFoundError("No module named 'pyarrow'")
+
+    return reported
+
+
+def without_route() -> Any:
+    def reported(*given: Any) -> Any:
+        return {"state": "unreachable", "refused": "no route to the host"}, None
 
     return reported
 
@@ -56,33 +65,44 @@ def test_driver_connection_miscount_is_ignored(
 
 
 @pytest.mark.usefixtures("tasks")
-@pytest.mark.parametrize(
-    ("module", "part", "instead", "says"),
-    [
-        (columnar_source, "conninfo", nowhere, "can't read the database"),
-        # A nested function goes to the worker whole, where this module isn't.
-        (batch_files, "outcome_fields", without_arrow(), "No module named 'pyarrow'"),
-    ],
-    ids=["no connection", "no Arrow"],
-)
-def test_failing_workers_fall_back_to_jdbc(
-    shop: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    module: Any,
-    part: str,
-    instead: Any,
-    says: str,
+def test_workers_without_connection_leave_reading_to_jdbc(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Workers without a connection to the database or without pyarrow leave reading to JDBC."""
     database, _ = shop
-    monkeypatch.setattr(module, part, instead)
+    monkeypatch.setattr(columnar_source, "conninfo", nowhere)
     sent = run(database, tmp_path, reader="auto", slice_rows=20).succeeded()
     assert sent_ids(sent) == Counter(range(1, 52))
     assert made_by(sent) == {"jdbc"}
     assert caplog.text.count("read over JDBC from here on") == 1
-    assert says in run(database, tmp_path).failed()
+    assert "can't read the database" in run(database, tmp_path).failed()
+
+
+@pytest.mark.usefixtures("tasks")
+def test_database_reached_by_tap_alone_is_read_by_jdbc(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Slices that the tap itself has read do not make a failure of tasks a lost connection."""
+    database, _ = shop
+    monkeypatch.setattr(batch_files, "SMALL_ROWS", 20)
+    monkeypatch.setattr(batch_files, "outcome_fields", without_route())
+    settings: JSON = {"incremental_tables": ["t:id:integer"], "slice_rows": 20, "n_jobs": 1}
+    sent = run(database, tmp_path, reader="auto", **settings).succeeded()
+    assert sent_ids(sent) == Counter(range(1, 52))
+    assert makers(sent) == ["arrow", "jdbc", "jdbc"]
+    assert caplog.text.count("no route to the host") == 1
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("reader", ["auto", "arrow"])
+def test_executors_without_pyarrow_are_one_line_error(
+    shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    database, _ = shop
+    monkeypatch.setattr(batch_files, "outcome_fields", without_arrow())
+    reported = run(database, tmp_path, reader=reader).failed()
+    assert "TAP-065 stream public-t: " in reported
+    assert "No module named 'pyarrow'" in reported
+    assert "Traceback" not in reported
 
 
 @pytest.mark.usefixtures("tasks")

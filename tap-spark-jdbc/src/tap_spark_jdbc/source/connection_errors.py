@@ -232,7 +232,9 @@ def shown(sql: str) -> str:
 
 
 def job_reason(text: str) -> str:
-    """The task's failure in Spark's report, without its class and stack trace."""
+    """The task's failure in Spark's report, without its class and stack trace; of a trace of Python
+    the last line.
+    """
     _, _, failure = text.rpartition("most recent failure: ")
     if _AWAITED.search(failure):
         _, _, failure = failure.rpartition("Caused by: ")
@@ -240,7 +242,10 @@ def job_reason(text: str) -> str:
     kept = itertools.takewhile(
         lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
     )
-    message = " ".join(" ".join(kept).split())
+    lines = [line for line in kept if line.strip()]
+    if any("Traceback (most recent call last)" in line for line in lines):
+        lines = lines[-1:]
+    message = " ".join(" ".join(lines).split())
     # Spark Connect puts the class in front.
     message = re.sub(r"^\([\w.$]+\) ", "", message)
     return re.sub(

@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 import tap_spark_jdbc
 from singer_spark.core.arrow_schema import repeating
 from singer_spark.core.messages import METADATA_COLUMNS
-from singer_spark.errors import SourceError
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.extract.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
@@ -291,38 +290,32 @@ class SliceWriter:
         query = columnar.query(each)
         plan = self._plan(query.columns, folder, wide=wide)
         work = partial(file_work, plan, look, sent)
-        found: FileFound | None
-        if self._is_read_here(each):
+        in_task = not self._is_read_here(each)
+        if in_task:
+            outcome, found = self._in_task(query, work, plan.folder)
+        else:
             with _APART if columnar.is_apart else _HERE:
                 outcome, found = done(query, work, self._database.columnar)
             with self._lock:
                 self._bytes_here += outcome.size
-        else:
-            outcome, found = self._in_task(columnar, query, work, plan.folder)
         if outcome.state in (LEFT, UNREACHABLE):
             self._location.discard(folder)
-        if not columnar.has_read(outcome, plan.folder) or found is None:
+        if not columnar.has_read(outcome, plan.folder, in_task=in_task):
             return None
         return self._found(folder, outcome, found, look)
 
     def _in_task(
-        self, columnar: ColumnarSource, query: ColumnarQuery, work: Work[FileFound], location: str
-    ) -> tuple[Outcome, FileFound | None]:
+        self, query: ColumnarQuery, work: Work[FileFound], location: str
+    ) -> tuple[Outcome, FileFound]:
         from singer_spark.engine.python_tasks import in_remote_task, in_task
 
         in_worker = partial(outcome_fields, query, work)
-        try:
-            with self._job_errors(location):
-                context = self._database.context
-                if context is None:
-                    fields, found = in_remote_task(self._database.spark, tap_spark_jdbc, in_worker)
-                else:
-                    fields, found = in_task(context, tap_spark_jdbc, in_worker)
-        except SourceError as error:
-            # Executors may have no Python with Arrow, or another version of it.
-            if columnar.only or columnar.works:
-                raise
-            return Outcome(state=UNREACHABLE, refused=error.message), None
+        with self._job_errors(location):
+            context = self._database.context
+            if context is None:
+                fields, found = in_remote_task(self._database.spark, tap_spark_jdbc, in_worker)
+            else:
+                fields, found = in_task(context, tap_spark_jdbc, in_worker)
         return Outcome(**fields), found
 
     def _is_read_here(self, each: Slice[Point]) -> bool:

@@ -51,7 +51,8 @@ class ColumnarSource:
 
     Attributes:
         only: The user wants no other reader, even if this one can't reach the database.
-        works: It has connected once; a later failure to connect is a lost connection.
+        worked: Where it has connected once: in tasks (True), in this process (False). A later
+            failure to connect there is a lost connection.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ColumnarSource:
         self._size = size
         self._as_json = as_json
         self.only = only
-        self.works = False
+        self.worked: set[bool] = set()
         self._said: set[str] = set()
         self._source = context.snapshots.source
         self._database = context.database.columnar
@@ -123,14 +124,14 @@ class ColumnarSource:
         connection = _connection(self._source)
         return replace(self._query, sql=sql, connection=connection, batch_rows=rows)
 
-    def has_read(self, outcome: Outcome, location: str) -> bool:
+    def has_read(self, outcome: Outcome, location: str, *, in_task: bool = False) -> bool:
         """Whether the slice was read; False: it must be read over JDBC.
 
         Other failures are raised.
         """
         if outcome.state != UNREACHABLE:
-            self.works = True
-        elif not self.works:
+            self.worked.add(in_task)
+        elif in_task not in self.worked:
             self._fall_back(outcome.refused)
             return False
         if outcome.state not in (None, LEFT):

@@ -25,6 +25,7 @@ from singer_spark.errors import (
     StorageError,
     cut,
     first_of,
+    lacking_python,
     one_line,
     shortage,
 )
@@ -88,6 +89,10 @@ def reading_errors(
                 )
             raise lacking from error
         reason = job_reason(str(error))
+        if unsuitable := lacking_python(reason):
+            raise ConfigurationError(
+                TapCode.EXECUTORS_UNSUITABLE, f"stream {plan.stream}: {unsuitable}"
+            ) from error
         if location and is_of_storage(error):
             raise unwritable(plan.stream, location, reason) from error
         state, lost = first_sql_state(error), is_lost(error)

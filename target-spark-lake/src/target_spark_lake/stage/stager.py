@@ -5,7 +5,6 @@ validator judges doubtful lines.
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from singer_spark.errors import (
     StorageError,
     cut,
     foreign_errors,
+    lacking_python,
     shortage,
 )
 from target_spark_lake.error_codes import LakeCode
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     Rejection = Callable[[int, bytes, InvalidRecordError], None]
 
 DOUBTFUL_AT_ONCE = 1 << 12
-_LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 _TRACE = "Traceback (most recent call last)"
 PROGRAM = "target-spark-lake"
 
@@ -261,14 +260,8 @@ def _spark_failure(error: Exception, what: str, location: str) -> SingerSparkErr
     text = str(error)
     # If a task's Python failed, the last line says why.
     cause = " ".join((text.strip().splitlines()[-1] if _TRACE in text else text).split())
-    if any(each in cause for each in _LACKS_PYTHON):
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return ConfigurationError(
-            LakeCode.EXECUTORS_UNSUITABLE,
-            f"{what}: the executors lack Python {version} with pyarrow, which the engine Spark "
-            "runs there (spark.pyspark.python names it); install it, or set engine to local: "
-            f"{cut(cause, 200)}",
-        )
+    if lacking := lacking_python(cause):
+        return ConfigurationError(LakeCode.EXECUTORS_UNSUITABLE, f"{what}: {lacking}")
     return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")
 
 
