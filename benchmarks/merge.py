@@ -21,7 +21,7 @@ from pathlib import Path
 
 import duckdb
 from deltalake import DeltaTable
-from environments import CACHE, HERE, java_home
+from environments import CACHE, HERE, java_home, peer
 from pyiceberg.catalog.sql import SqlCatalog
 from report import machine, table
 
@@ -118,8 +118,10 @@ def load(folder: Path, messages: Path, table_format: str) -> float:
 
 
 def run_spark(*arguments: object) -> float:
+    # Delta has no release for Spark 4.3 yet.
+    python = peer("delta") / "python"
     began = time.monotonic()
-    command = [sys.executable, str(HERE / "programs" / "spark_merge.py"), *map(str, arguments)]
+    command = [str(python), str(HERE / "programs" / "spark_merge.py"), *map(str, arguments)]
     # With the class path as Spark makes it by itself: no archive, no settings of ours.
     environment = {
         "JAVA_HOME": str(java_home()),
