@@ -61,7 +61,7 @@ class Bench:
         )
         folder = CACHE / "work" / (case.after or case.name)
         if case.connect:
-            with started("servers.clusters.connect", "--no-s3") as connect:
+            with started("servers.clusters.connect") as connect:
                 # The first to come pays for what is loaded then.
                 measure(case, source, folder, self.limit, connect["remote"])
                 found = measure(case, source, folder, self.limit, connect["remote"])
