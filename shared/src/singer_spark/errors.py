@@ -327,16 +327,20 @@ def shortage(error: BaseException, location: str = "") -> ResourceError | None:
     return None
 
 
-def lacking_python(cause: str) -> str | None:
+def lacking_python(cause: str, way_out: str) -> str | None:
     """What the executors lack, and what to do, if a Spark job failed because they can't run our
     Python; None for any other cause.
+
+    Args:
+        cause: Why the job failed.
+        way_out: What to do in place of an installation.
     """
     if not any(each in cause for each in _LACKS_PYTHON):
         return None
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         f"the executors lack Python {version} with pyarrow, which the engine Spark runs there "
-        f"(spark.pyspark.python names it); install it, or set engine to local: {cut(cause, 200)}"
+        f"(spark.pyspark.python names it); install it, or {way_out}: {cut(cause, 200)}"
     )
 
 

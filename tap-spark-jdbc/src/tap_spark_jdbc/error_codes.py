@@ -234,5 +234,5 @@ class TapCode(ErrorCode):
     EXECUTORS_UNSUITABLE = (
         "TAP-065",
         "The executors lack Python in the tap's version, or a package that it needs there.",
-        "Install it there and name it in `spark.pyspark.python`, or set `engine` to `local`.",
+        "Install it there and name it in `spark.pyspark.python`, or name no cluster in `spark`.",
     )

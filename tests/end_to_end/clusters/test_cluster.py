@@ -213,10 +213,12 @@ insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('not
   || ' é"\\\\'
   from generate_series(1, 3000) n;
 """
-LATER = (
-    "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, "
-    "3010) n"
-)
+# Nothing is known yet of the new table's size.
+LATER = """
+insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n;
+create table many as select n as id, n % 7 as kind from generate_series(1, 30000) n;
+alter table many add primary key (id);
+"""
 # What each row of it holds.
 ROW = b"note note"
 
@@ -231,9 +233,9 @@ def test_killed_executor_on_a_cluster_loses_no_batch(
 ) -> None:
     """Batches load on a cluster: an executor killed within a file loses and repeats nothing.
 
-    The one executor of a first run is killed, then comes an increment. No row is on a disk of
-    programs or workers. All of them reach the database by a tunnel that the tap holds open at an
-    address of its machine.
+    The one executor of a first run is killed, then come an increment and a table that it reads as
+    Arrow. No row is on a disk of programs or workers. All of them reach the database by a tunnel
+    that the tap holds open at an address of its machine.
     """
     workers = disks(cluster)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -276,11 +278,15 @@ def test_killed_executor_on_a_cluster_loses_no_batch(
     assert pipe.staged() == []
 
     connection.execute(LATER)
+    tables["many"] = ["id", "kind"]
     del pipe.tap["ssh_tunnel"]
-    pipe.tap |= {"reader": "arrow", "jdbc_url": direct}
-    second = pipe.run().succeeded()
-    assert "Done! 510 records in 2 stream(s)" in second.target_errors
+    pipe.tap |= {"reader": "arrow", "jdbc_url": direct, "tables": list(tables)}
+    with most_cores(cluster) as most:
+        second = pipe.run().succeeded()
+    assert "Done! 30510 records in 3 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection, tables=tables)
+    # All but the first of its rows are the executor's work.
+    assert "tap-spark-jdbc" in most
     assert all(
         "parquet-cpp-arrow" in file.metadata.created_by for file in pipe.files("public-places")
     )

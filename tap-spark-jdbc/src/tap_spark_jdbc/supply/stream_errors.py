@@ -89,7 +89,7 @@ def reading_errors(
                 )
             raise lacking from error
         reason = job_reason(str(error))
-        if unsuitable := lacking_python(reason):
+        if unsuitable := lacking_python(reason, "name no cluster in the setting spark"):
             raise ConfigurationError(
                 TapCode.EXECUTORS_UNSUITABLE, f"stream {plan.stream}: {unsuitable}"
             ) from error

@@ -260,7 +260,7 @@ def _spark_failure(error: Exception, what: str, location: str) -> SingerSparkErr
     text = str(error)
     # If a task's Python failed, the last line says why.
     cause = " ".join((text.strip().splitlines()[-1] if _TRACE in text else text).split())
-    if lacking := lacking_python(cause):
+    if lacking := lacking_python(cause, "set engine to local"):
         return ConfigurationError(LakeCode.EXECUTORS_UNSUITABLE, f"{what}: {lacking}")
     return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")
 
