@@ -17,7 +17,7 @@ from singer_spark.error_codes import ErrorCode, RunCode
 from tap_spark_jdbc.error_codes import TapCode
 from target_spark_lake.error_codes import LakeCode
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SOURCES = ("shared/src", "tap-spark-jdbc/src", "target-spark-lake/src")
 
