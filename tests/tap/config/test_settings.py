@@ -53,11 +53,12 @@ def test_all_bad_settings_are_named_at_once() -> None:
         "incremental_tables": ["orders", "orders:id:integre"],
         "stream_options": {"orders": {"wher": "1=1", "replication_key_type": "number"}},
         "spark": {"mastr": "local"},
+        "detect_deletes": True,
     }
     with pytest.raises(ConfigurationError) as caught:
         TapSettings.from_config(config)
     message = str(caught.value)
-    assert message.startswith("RUN-004 10 settings are wrong: ")
+    assert message.startswith("RUN-004 11 settings are wrong: ")
     for part in (
         "jdbcurl: no such setting (did you mean 'jdbc_url'?)",
         "jdbc_url: is missing",
@@ -69,6 +70,7 @@ def test_all_bad_settings_are_named_at_once() -> None:
         "stream_options.orders.wher: no such setting (did you mean 'where'?)",
         "stream_options.orders.replication_key_type: unknown key type 'number'",
         "spark.mastr: no such setting (did you mean 'master'?)",
+        "detect_deletes: no such setting (it belongs in stream_options)",
     ):
         assert part in message
 

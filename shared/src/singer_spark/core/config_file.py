@@ -315,6 +315,17 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f" (did you mean {' or '.join(repr(lowered[each]) for each in near)}?)" if near else ""
 
 
+def _hint(name: str, known: Collection[str], whole: Mapping[str, Any]) -> str:
+    """Where an unknown setting belongs, or which one may be meant; else empty."""
+    owners = [
+        owner
+        for owner, schema in whole["properties"].items()
+        for members in (schema, schema.get("additionalProperties"))
+        if isinstance(members, dict) and name in members.get("properties", ())
+    ]
+    return f" (it belongs in {' or '.join(owners)})" if owners else nearest(name, known)
+
+
 def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """Every setting that is unknown, missing, or violates the schema."""
     from jsonschema import Draft7Validator
@@ -345,7 +356,7 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
         case "additionalProperties":
             known = list(schema["properties"])
             return [
-                f"{above}{name}: no such setting{nearest(name.rpartition('.')[2], known)}"
+                f"{above}{name}: no such setting{_hint(name.rpartition('.')[2], known, whole)}"
                 for name in instance
                 if name not in known
             ]
