@@ -79,7 +79,6 @@ _LIMITS = {
     "lower spark.driver.memory in `spark.conf`",
 }
 
-
 # How a Spark job fails whose tasks can't run our Python.
 _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
@@ -325,6 +324,13 @@ def shortage(error: BaseException, location: str = "") -> ResourceError | None:
             RunCode.DISK_FULL, f"no space left on the disk for {either}; free some and run again"
         )
     return None
+
+
+def without_trace(text: str) -> str:
+    """The text in one line; of one with a Python trace the last line, which says why."""
+    if "Traceback (most recent call last)" in text:
+        text = text.strip().splitlines()[-1]
+    return " ".join(text.split())
 
 
 def lacking_python(cause: str, way_out: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.engine.spark_versions import origin_of
-from singer_spark.errors import ConnectionLostError, SourceError, cut
+from singer_spark.errors import ConnectionLostError, SourceError, cut, without_trace
 from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
@@ -242,10 +242,7 @@ def job_reason(text: str) -> str:
     kept = itertools.takewhile(
         lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
     )
-    lines = [line for line in kept if line.strip()]
-    if any("Traceback (most recent call last)" in line for line in lines):
-        lines = lines[-1:]
-    message = " ".join(" ".join(lines).split())
+    message = without_trace("\n".join(kept))
     # Spark Connect puts the class in front.
     message = re.sub(r"^\([\w.$]+\) ", "", message)
     return re.sub(

@@ -22,6 +22,7 @@ from singer_spark.errors import (
     foreign_errors,
     lacking_python,
     shortage,
+    without_trace,
 )
 from target_spark_lake.error_codes import LakeCode
 from target_spark_lake.intake.spool import pieces
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     Rejection = Callable[[int, bytes, InvalidRecordError], None]
 
 DOUBTFUL_AT_ONCE = 1 << 12
-_TRACE = "Traceback (most recent call last)"
 PROGRAM = "target-spark-lake"
 
 
@@ -257,9 +257,7 @@ def _spark_failure(error: Exception, what: str, location: str) -> SingerSparkErr
     known = jvm_failure() or shortage(error, location)
     if known is not None:
         return known
-    text = str(error)
-    # If a task's Python failed, the last line says why.
-    cause = " ".join((text.strip().splitlines()[-1] if _TRACE in text else text).split())
+    cause = without_trace(str(error))
     if lacking := lacking_python(cause, "set engine to local"):
         return ConfigurationError(LakeCode.EXECUTORS_UNSUITABLE, f"{what}: {lacking}")
     return StorageError(LakeCode.SPARK_TASK_FAILED, f"{what}: {cut(cause, 400)}")
