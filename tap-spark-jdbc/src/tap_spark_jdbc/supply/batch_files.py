@@ -330,10 +330,10 @@ class SliceWriter:
         rows = each.most
         if rows is None and each == Slice():
             rows = self._columns.plan.table.row_estimate
-        return rows is not None and self._is_little(rows)
+        return rows is not None and self._reserve(rows)
 
-    def _is_little(self, rows: int) -> bool:
-        """Whether the stream is still small with these rows, which then count as read here."""
+    def _reserve(self, rows: int) -> bool:
+        """Count these rows as read here, if the stream is still small with them; whether it is."""
         with self._lock:
             if self._rows_here + rows > SMALL_ROWS or self._bytes_here > SMALL_BYTES:
                 return False

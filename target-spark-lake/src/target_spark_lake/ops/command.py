@@ -199,13 +199,14 @@ def read_config(files: Sequence[str], option: str = "--config") -> JSON:
     return merged
 
 
-def read_tap_config(named: Sequence[str]) -> tuple[JSON, bool]:
-    """The tap's config, and whether it is completed from environment variables.
+def tap_files(named: Sequence[str]) -> Sequence[str]:
+    """The files of the tap's config, or `ENV`; if none is named, the file of this folder."""
+    return named or [usual_config("tap")]
 
-    Args:
-        named: Its files, or `ENV`; empty: the one of this folder.
-    """
-    named = named or [usual_config("tap")]
+
+def read_tap_config(named: Sequence[str]) -> tuple[JSON, bool]:
+    """The tap's config, and whether it is completed from environment variables."""
+    named = tap_files(named)
     from_environment = FROM_ENVIRONMENT in named
     if from_environment:
         read_variables(Path())

@@ -41,6 +41,7 @@ from target_spark_lake.ops.command import (
     installed,
     subcommand,
     tap_config_option,
+    tap_files,
 )
 from target_spark_lake.ops.new_pipeline import CRON_NAMES
 
@@ -255,8 +256,7 @@ def run_command(
     def pipe(in_round: Round | None) -> Ended:
         level = ["--log-level", log_level or ("info" if in_round is None else "warning")]
         of_target = config or usual_config("target")
-        of_tap = tap_config or [usual_config("tap")]
-        configs = [word for file in of_tap for word in ("--config", file)]
+        configs = [word for file in tap_files(tap_config) for word in ("--config", file)]
         tap = [_path(TAP), *configs, "--state-from", of_target, *reading, *level]
         target = [_path(TARGET), "--config", of_target, *accepted, *level]
         return _piped(tap, target, {FAILURE_VARIABLE: f"{folder}/tap_failure.json"}, in_round)
