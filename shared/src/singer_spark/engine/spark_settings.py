@@ -1,5 +1,5 @@
-"""Where Spark runs, and its settings: `engine` and `spark`, which are the same for tap and
-target, and those of a session: UTC everywhere, ANSI casts, and the user's settings over them.
+"""Where Spark runs, and its settings: `engine` and `spark`, which are the same for tap and target,
+and those of a session: UTC everywhere, ANSI casts, and the user's settings over them.
 
 A cluster's executors can't access this machine's disk; `shares_disk` is the only test for that.
 While a cluster has no executor available, there are warnings.
@@ -285,9 +285,8 @@ class SparkOptions:
         only_jvm: Whether the JVM answers queries and reads rows without a session, whose classes it
             need not map.
         log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants
-            tracebacks, else
-            `OFF`: Spark reports a failed job several times, with traces, and the program reports it
-            in one line.
+            tracebacks, else `OFF`: Spark reports a failed job several times, with traces, and the
+            program reports it in one line.
     """
 
     app_name: str

@@ -33,8 +33,7 @@ def run_program(
 
     Args:
         main: Returns the exit code; it imports everything heavy under `loading`, so that signals
-            are handled from early
-            on.
+            are handled from early on.
         program: The program's name.
         if_stopped: What the user should know after a signal.
         grace_seconds: How long it may clean up after a signal.

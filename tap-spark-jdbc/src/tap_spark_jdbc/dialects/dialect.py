@@ -104,8 +104,7 @@ class Marks:
             followed by the text.
         read_as: Spark type of that.
         all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
-            for all texts as a
-            JSON array.
+            for all texts as a JSON array.
         begin: Begins a session that asks about many tables in one statement, and so must not wait
             long or for locks.
     """
@@ -161,8 +160,8 @@ class Dialect:
             column itself is selected); `{complaint}` begins the error of a value that does not
             compare as the key's type.
         integer_expression: SQL template over `{e}`, an expression, that turns texts of integers
-            into integers, and
-            leaves all else unchanged; None: the database's expressions have types.
+            into integers, and leaves all else unchanged; None: the database's expressions have
+            types.
         now: SQL expression for the database's clock, in UTC.
         now_has_zone: `now` includes its zone, instead of being in UTC.
         has_schemas: Whether tables are in schemas.
@@ -181,37 +180,32 @@ class Dialect:
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes
-            `{hex}`, or over
-            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself
-            in any literal.
+            `{hex}`, or over its text `{doubled}` with quotes and backslashes doubled; None: a
+            backslash means itself in any literal.
         line_continuation: A backslash before a line feed in a literal removes both.
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
         national_strings: A string literal with non-ASCII characters begins with N.
         url_form: The prefix and the parameter that the URL must have, for both Spark and the
-            driver; the latter may be
-            empty.
+            driver; the latter may be empty.
         parameters: The driver's spelling of URL parameters that users of another driver write.
         by_other_drivers: The dialect as another driver needs it, by the group and name of the
             driver's package.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and
-            `{scale}`, by which the
-            driver describes a query's column, for its type as in `catalog`; None: the driver's name
-            is used.
+            `{scale}`, by which the driver describes a query's column, for its type as in `catalog`;
+            None: the driver's name is used.
         undeclared_type: The driver's name for the type of a query's column that has none.
         late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
             can.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
-            seconds, NULL if
-            there is none, and for the clock in seconds since 1970; None: unknown.
+            seconds, NULL if there is none, and for the clock in seconds since 1970; None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.
         width: SQL template for the size in bytes: over `{c}` for a text or bytes, over `{s}` for
             what is read of the column; None: none is known to be cheap.
         fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is
-            aborted; None: the
-            driver has none.
+            aborted; None: the driver has none.
         hides_tables: A user does not see a table on which the user has no privilege.
         key_ranges: A range of a primary key costs less than a scan of the table; otherwise tables
             are not cut along it.
@@ -224,17 +218,15 @@ class Dialect:
         columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
             there is none.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
-            `{milliseconds}`; if it
-            contains `{session}`, it replaces the last of `session_statements`, which is put there;
-            None: unknown.
+            `{milliseconds}`; if it contains `{session}`, it replaces the last of
+            `session_statements`, which is put there; None: unknown.
         base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; otherwise
             Python does that, value by value.
         checksums: How rows are summed up; None: unknown.
         marks: How rows are marked; None: unknown, or the database shares snapshots, in which rows
             have their writer.
         together: Template over `{parts}`, a query with the columns `n` and `found`, for its rows as
-            one text: a line a
-            row, with a space between both.
+            one text: a line a row, with a space between both.
         alive: How the server is asked whether it is still there; None: it is no server, or its
             driver sets no limit.
     """

@@ -35,23 +35,19 @@ class Reading:
     Attributes:
         sql_type: The ANSI type shown in the catalog.
         select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins
-            an
-            error text, `{no_text}` the same for bytes that are not a text.
+            an error text, `{no_text}` the same for bytes that are not a text.
         read_as: Spark type of the result of `select` (for `customSchema`).
         becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of
-            `sql_type`,
-            or its text.
+            `sql_type`, or its text.
         problem: Why the column can't be read; None if it can.
         typed: The column's values are all of one type; otherwise only the user knows their order.
         ordered: The database can compare the column's values; otherwise it can't be a key of any
             kind.
         key_literal: SQL template for a value that compares with the column itself, if the dialect's
-            template for the
-            key type does not.
+            template for the key type does not.
         key_operand: SQL template over `{c}` by which the column is compared with such a value.
         columnar: SQL template by which the database's columnar driver reads the value itself, if it
-            differs from
-            `select`.
+            differs from `select`.
         checked: SQL template over `{c}` for the text of a value (of a type other than text) in a
             checksum of its row;
             None: there is none.

@@ -43,8 +43,7 @@ class Extraction:
         sql: The stream's SQL, with this run's bookmark and upper bound.
         bookmark: Where the last run ended; None on a first, full or backfill run.
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has
-            no row there,
-            or there is no key.
+            no row there, or there is no key.
         connection: Used to find the bounds of slices.
         progress: What a run that died has already sent.
         begins_below: Whether it begins below its bookmark.

@@ -46,8 +46,7 @@ class OpeningState:
     Attributes:
         value: The Singer STATE value.
         start: `saved`, `first` (a location was named, nothing is there yet) or `full` (none was
-            named, or `--full`);
-            the run's own may become `resume`.
+            named, or `--full`); the run's own may become `resume`.
         checkpoint: What a dead run that began from this state has finished, if it is to be
             continued.
         pipeline: The pipeline it belongs to; empty if unknown.
@@ -83,8 +82,7 @@ class OpeningState:
 
         Raises:
             StateError: the state is malformed; with `full` that is only logged, as the state is not
-                needed, unless it
-                has bookmarks of other streams.
+                needed, unless it has bookmarks of other streams.
             StorageError: the source can't be read, or a newer version of the programs wrote the
                 checkpoint.
         """

@@ -109,8 +109,7 @@ class Written:
 
     Attributes:
         seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows,
-            ascending; at most
-            `MAX_SEEN`.
+            ascending; at most `MAX_SEEN`.
         late: Whether it shows a row that the last run could not see in the ranges where that run
             sent everything.
         new: Whether it shows any row that the last run could not see.

@@ -77,8 +77,7 @@ def resolve(rows: pa.Table, rules: MergeRules) -> pa.Table:
 
     Args:
         rows: All contenders of some keys, those of the table only if they may be affected; a column
-            that the side of a
-            row lacks is NULL.
+            that the side of a row lacks is NULL.
         rules: How to decide between the rows of a key.
     """
     if not rows.num_rows:

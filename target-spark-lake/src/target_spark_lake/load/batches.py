@@ -64,8 +64,7 @@ class Batches:
         skipped: Streams that the tap gave up on: nothing of them is published.
         replaced: Streams whose append-only tables this run replaces.
         closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from
-            both sides of a
-            STATE.
+            both sides of a STATE.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:

@@ -40,16 +40,15 @@ class PipelineStatus:
 
     Attributes:
         last_success: When its last successful sync ended, as text; None if there was none.
-            `spark-lake` commands don't
-            count.
+            `spark-lake` commands don't count.
         age_seconds: How long ago that was.
         outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a
-            command, is not yet
-            published; `running` while the first sync runs; None if none ever started.
+            command, is not yet published; `running` while the first sync runs; None if none ever
+            started.
         running: Whether a living process holds the pipeline.
         streams: For each stream the rows of the last successful sync, the bookmark and its age, how
-            long no new rows
-            have come, and the number of small files of each table folder with many.
+            long no new rows have come, and the number of small files of each table folder with
+            many.
     """
 
     pipeline: str

@@ -5,9 +5,9 @@ An `Unreferenced` holds the files of a table that no kept version needs, with wh
 know about them. `spark-lake vacuum` calls each table's log twice:
 
 1. *Before its commit*, to find what is unreferenced (`TableLog.unreferenced`): every file that no
-   version needs that was current at some instant or later. Readers that opened the table after
-   that instant are not affected. The result is a plain value, which becomes part of the run's
-   journal. Nothing is changed yet.
+   version needs that was current at some instant or later. Readers that opened the table after that
+   instant are not affected. The result is a plain value, which becomes part of the run's journal.
+   Nothing is changed yet.
 2. *After its commit*, to make the log or catalog forget these files and return those that may be
    removed (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days
    later. So this may be called any number of times with the same value, and leaves out files that
@@ -113,9 +113,8 @@ class StagedFile:
         rows: Number of rows.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
-        positioned: Whether its rows are out of order and carry their position
-            (`POSITION`), which no
-            reader may see.
+        positioned: Whether its rows are out of order and carry their position (`POSITION`), which
+            no reader may see.
         late: Whether its rows were committed late: each is as new as the newest row of its key that
             came before it.
         place: Prefix of its final name if its rows are as old as those of a file that it replaces
