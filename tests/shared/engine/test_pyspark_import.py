@@ -12,7 +12,7 @@ import pytest
 # One thread is held inside of PySpark's root until another one, which begins with a part of it,
 # waits for the root.
 MEETING = """
-import importlib, sys, threading
+import importlib, sys, threading, time
 from contextlib import suppress
 from unittest.mock import MagicMock
 from singer_spark.errors import SchemaError
@@ -27,8 +27,8 @@ inside, failed = threading.Event(), []
 def hold(event, arguments):
     if event == "import" and arguments[0] == "pyspark.conf" and not inside.is_set():
         inside.set()
-        while "'pyspark'" not in repr(importlib._bootstrap._blocking_on):
-            inside.wait(0.01)
+        while not importlib._bootstrap._module_locks["pyspark"]().waiters:
+            time.sleep(0.01)
 
 def make_session():
     try:

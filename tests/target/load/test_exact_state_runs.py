@@ -139,9 +139,18 @@ def test_malformed_state_message_is_refused() -> None:
     ):
         with pytest.raises(Exception, match=r"LAKE-001 .*line 7"):
             parse_line(line, 7)
-    deep = b'{"type":"STATE","value":{"a":' + b"[" * 1010 + b"]" * 1010 + b"}}"
-    with pytest.raises(Exception, match=r"LAKE-001 .*line 7"):
-        parse_line(deep, 7)
+    for levels in (300, 600, 1010, 5000):
+        deep = b'{"type":"STATE","value":{"a":' + b"[" * levels + b"]" * levels + b"}}"
+        with pytest.raises(Exception, match=r"LAKE-001 .*line 7"):
+            parse_line(deep, 7)
+
+
+def test_deepest_state_is_kept(tmp_path: Path) -> None:
+    """A state of as many levels as are accepted is committed, and read by the next run."""
+    lake, deepest = Lake(tmp_path / "lake"), "[" * 299 + "]" * 299
+    for _ in range(2):
+        load(lake, f'{{"a": {deepest}}}', 1)
+    assert text_of(lake_state(lake)) == f'{{"a":{deepest}}}'
 
 
 def test_meltano_float_rounding_keeps_committed_state(

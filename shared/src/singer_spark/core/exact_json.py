@@ -20,6 +20,8 @@ import orjson
 _MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 # The longest integer that Python parses and prints.
 _LONGEST_INTEGER = 4300
+# Versions of Python differ in how many levels they parse, and write fewer.
+MOST_LEVELS = 300
 
 
 class Number(float):
@@ -80,6 +82,19 @@ def state_from_json(text: bytes | str) -> Any:
     """
     text = text.decode() if isinstance(text, bytes) else text
     return json.loads(text, parse_float=Number, parse_int=_integer_of_state, parse_constant=_refuse)
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value from JSON is nested in more than `MOST_LEVELS` levels."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            each
+            for group in level
+            if isinstance(group, dict | list)
+            for each in (group.values() if isinstance(group, dict) else group)
+        ]
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def to_json(

@@ -15,7 +15,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from singer_spark.core.exact_json import state_from_json, to_json, to_json_bytes
+from singer_spark.core.exact_json import (
+    MOST_LEVELS,
+    is_deep,
+    state_from_json,
+    to_json,
+    to_json_bytes,
+)
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import DamagedError, StateError
 from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, RunEntry, decode, encode, folder_name
@@ -147,6 +153,8 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
         raise _malformed(f"{origin}, line 1, column 1: {error}") from error
     if not isinstance(value, dict):
         raise _malformed(f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}')
+    if is_deep(value):
+        raise _malformed(f"{origin}, line 1, column 1: it has more than {MOST_LEVELS} levels")
     return value
 
 

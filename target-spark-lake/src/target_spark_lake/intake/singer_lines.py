@@ -25,7 +25,7 @@ from typing import IO, Any
 import orjson
 from singer_sdk.singerlib.encoding.base import GenericSingerReader
 
-from singer_spark.core.exact_json import state_from_json
+from singer_spark.core.exact_json import is_deep, state_from_json
 from singer_spark.errors import ProtocolError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 
@@ -215,13 +215,17 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
 
 
 def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
-    """A message of one of these types, parsed exactly; None for any other line."""
+    """A message of one of these types, parsed exactly; None for any other line, and for a state
+    with too many levels.
+    """
     try:
         message = state_from_json(line)
     except (ValueError, RecursionError):
         return None
     kind = message.get("type") if isinstance(message, dict) else None
-    return dict(message) if isinstance(kind, str) and kind.upper() in kinds else None
+    if not isinstance(kind, str) or kind.upper() not in kinds:
+        return None
+    return None if kind.upper() == STATE and is_deep(message.get("value")) else dict(message)
 
 
 def _stream_of_long(line: bytes) -> str | None:
