@@ -49,7 +49,7 @@ ODD = {
     "half a surrogate pair": b'"\\ud83d"',
     "a number of 5,000 digits": b"9" * 5000,
     "an exponent beyond all": b"1e99999999999999999999999",
-    "nested 600 deep": b'{"a":' * 600 + b"1" + b"}" * 600,
+    "nested 1,000 deep": b'{"a":' * 1000 + b"1" + b"}" * 1000,
     "nested 200,000 deep": b"[" * 200_000 + b"]" * 200_000,
 }
 
