@@ -27,6 +27,7 @@ inside, failed = threading.Event(), []
 def hold(event, arguments):
     if event == "import" and arguments[0] == "pyspark.conf" and not inside.is_set():
         inside.set()
+        # The import system counts who waits for a module, and notifies nobody.
         while not importlib._bootstrap._module_locks["pyspark"]().waiters:
             time.sleep(0.01)
 

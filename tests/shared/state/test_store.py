@@ -59,6 +59,10 @@ def test_state_is_read_unchanged(tmp_path: Path) -> None:
         (b'"text"', "line 1, column 1"),
         (b'{"a": NaN}', "line 1, column 1"),
         (b"[" * 100_000, "line 1, column 1"),
+        (
+            b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}",
+            "line 1, column 1: it has more than 300 levels",
+        ),
     ],
 )
 def test_malformed_state_names_line_and_column(text: bytes, place: str) -> None:

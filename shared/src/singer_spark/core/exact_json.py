@@ -20,8 +20,8 @@ import orjson
 _MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 # The longest integer that Python parses and prints.
 _LONGEST_INTEGER = 4300
-# Versions of Python differ in how many levels they parse, and write fewer.
-MOST_LEVELS = 300
+# Of a state. How many levels are parsed depends on the version of Python, and it writes fewer.
+MOST_STATE_LEVELS = 300
 
 
 class Number(float):
@@ -84,10 +84,10 @@ def state_from_json(text: bytes | str) -> Any:
     return json.loads(text, parse_float=Number, parse_int=_integer_of_state, parse_constant=_refuse)
 
 
-def is_deep(value: Any) -> bool:
-    """Whether a value from JSON is nested in more than `MOST_LEVELS` levels."""
+def is_deep_state(value: Any) -> bool:
+    """Whether a state is nested in more than `MOST_STATE_LEVELS` levels."""
     level = [value]
-    for _ in range(MOST_LEVELS):
+    for _ in range(MOST_STATE_LEVELS):
         level = [
             each
             for group in level

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.core.exact_json import (
-    MOST_LEVELS,
-    is_deep,
+    MOST_STATE_LEVELS,
+    is_deep_state,
     state_from_json,
     to_json,
     to_json_bytes,
@@ -153,8 +153,8 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
         raise _malformed(f"{origin}, line 1, column 1: {error}") from error
     if not isinstance(value, dict):
         raise _malformed(f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}')
-    if is_deep(value):
-        raise _malformed(f"{origin}, line 1, column 1: it has more than {MOST_LEVELS} levels")
+    if is_deep_state(value):
+        raise _malformed(f"{origin}, line 1, column 1: it has more than {MOST_STATE_LEVELS} levels")
     return value
 
 

@@ -25,7 +25,7 @@ from typing import IO, Any
 import orjson
 from singer_sdk.singerlib.encoding.base import GenericSingerReader
 
-from singer_spark.core.exact_json import is_deep, state_from_json
+from singer_spark.core.exact_json import is_deep_state, state_from_json
 from singer_spark.errors import ProtocolError, SingerSparkError
 from target_spark_lake.error_codes import LakeCode
 
@@ -225,7 +225,7 @@ def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
     kind = message.get("type") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind.upper() not in kinds:
         return None
-    return None if kind.upper() == STATE and is_deep(message.get("value")) else dict(message)
+    return None if kind.upper() == STATE and is_deep_state(message.get("value")) else dict(message)
 
 
 def _stream_of_long(line: bytes) -> str | None:
