@@ -211,6 +211,25 @@ def test_long_slice_yields_to_waiting_sessions(shop, reader):
     assert it.database.execute(held).fetchone() == (0,)
 
 
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_lock_in_mid_run_is_awaited_a_second(shop, reader):
+    """While another session holds a lock, the run fails, and the next one continues."""
+    it = shop(ROWS.format(n=20_000), reader=reader, **INCREMENTAL)
+    with it.client() as client, UNWATCHED:
+
+        def lock() -> None:
+            client.autocommit = False
+            client.execute("lock table t")
+
+        reported = it.run(lock)
+        client.rollback()
+    assert reported.startswith("TAP-028 stream public-t: ")
+    assert "lock" in reported
+    assert "run again" in reported
+    assert it.run(lambda: None) == ""
+    assert Counter(each["id"] for each in it.records()) == Counter(range(1, 20_001))
+
+
 def test_table_is_unlocked_between_slices(shop):
     """While a table is read, none of it stays locked between slices."""
     it = shop(ROWS.format(n=20_000), **INCREMENTAL)

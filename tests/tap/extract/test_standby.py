@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ import pytest
 
 from end_to_end.marked import until
 from servers.postgresql import PostgreSQL, standby
+from singer_spark.errors import SourceError
 from tap.dying import Pipe
 from tap.opened import login
 
@@ -82,3 +84,35 @@ def test_row_committed_late_on_primary_arrives_once(
 
         pipe.save(third.final)
         assert pipe.run().ids("public-orders") == Counter()
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_slice_ended_by_replay_names_remedy(
+    spark: object, servers: tuple[PostgreSQL, PostgreSQL], tmp_path: Path, reader: str
+) -> None:
+    """A standby that must replay a change ends the slice that reads what was changed."""
+    database = servers[0].new_database()
+    follower = servers[1].database(database.name)
+    script = TABLE + "create view slow as select id, pg_sleep(0.1) is null as s from orders"
+    with psycopg.connect(database.dsn, autocommit=True) as primary:
+        primary.execute(script)
+        catch_up(primary, servers[1])
+        with psycopg.connect(follower.dsn, autocommit=True) as standing_by:
+            standing_by.execute("alter system set max_standby_streaming_delay = 100")
+            standing_by.execute("select pg_reload_conf()")
+
+        def empty_table() -> None:
+            reads = """
+            select count(*) from pg_stat_activity
+            where query like '%"slow"%' and pid <> pg_backend_pid()
+            """
+            with psycopg.connect(follower.dsn, autocommit=True) as watching:
+                until(lambda: watching.execute(reads).fetchone() != (0,), "the tap's slice")
+            primary.execute("truncate orders")
+
+        emptying = Thread(target=empty_table)
+        emptying.start()
+        pipe = Pipe(tmp_path / "lake", login(follower, reader=reader, tables=["slow"]))
+        with pytest.raises(SourceError, match=r"TAP-028 .*public-slow.*hot_standby_feedback"):
+            pipe.run()
+        emptying.join()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.engine.spark_versions import origin_of
-from singer_spark.errors import ConnectionLostError, SourceError, cut, without_trace
+from singer_spark.errors import ConnectionLostError, DisturbedError, SourceError, cut, without_trace
 from tap_spark_jdbc.error_codes import TapCode
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ _SELF_SIGNED = (
     "the server's certificate is not known here: name that of its authority by serverSslCert in "
     "jdbc_url, or put sslMode=trust there, which takes any"
 )
+_STANDBY = (
+    "the standby replayed a change of what was read: run again, with smaller slices (slice_rows), "
+    "or with hot_standby_feedback = on there, or a greater max_standby_streaming_delay"
+)
 _HINTS_BY_WORDS = {
     "RSA public key is not available": _RSA,
     "Public Key Retrieval is not allowed": _RSA,
@@ -83,9 +87,14 @@ _HINTS_BY_WORDS = {
     # MariaDB's driver 3 does not know MySQL's vectors.
     "org.mariadb.jdbc.client.DataType": "a column is of a type that the driver does not know: of a "
     "vector, select HEX(column) in the query",
-    # The columnar driver gives no SQLSTATE between two batches.
+    # The columnar driver gives no SQLSTATE between two batches. The first words that fit count.
+    "canceling statement due to lock timeout": _HINTS["55P03"],
+    "due to conflict with recovery": _STANDBY,
     "canceling statement due to": _HINTS["57014"],
 }
+# Words of PostgreSQL: another session's lock was awaited too long, or a standby replayed what was
+# being read.
+_DISTURBED = re.compile(r"due to (lock timeout|conflict with recovery)")
 # SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value
 # of a row.
 _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
@@ -211,18 +220,21 @@ def without_words(state: str) -> str:
     return f"error {state or 'without a code'}"
 
 
-def kind_of(error: Py4JJavaError) -> type[SourceError]:
-    """The class of error: the connection broke, or the database refused."""
-    return ConnectionLostError if is_lost(error) else SourceError
-
-
-def code_of(state: str, message: str, otherwise: TapCode) -> TapCode:
-    """The code of a refusal: a missing grant, a timeout, or `otherwise`."""
+def refusal(
+    state: str, message: str, otherwise: TapCode, *, lost: bool
+) -> tuple[type[SourceError], TapCode]:
+    """The class and code of a failure: a lost connection, another session's lock, a missing grant,
+    a timeout, or `otherwise`.
+    """
+    if lost:
+        return ConnectionLostError, TapCode.CONNECTION_LOST
+    if state == "55P03" or _DISTURBED.search(message):
+        return DisturbedError, TapCode.CHANGED_WHILE_READ
     if state == "42501" or _DENIED.search(message):
-        return TapCode.GRANT_MISSING
+        return SourceError, TapCode.GRANT_MISSING
     if state == "57014" or "canceling statement due to" in message:
-        return TapCode.TIMED_OUT
-    return otherwise
+        return SourceError, TapCode.TIMED_OUT
+    return SourceError, otherwise
 
 
 def shown(sql: str) -> str:

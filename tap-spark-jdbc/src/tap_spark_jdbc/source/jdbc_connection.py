@@ -19,12 +19,11 @@ from tap_spark_jdbc.dialects.dialect import Alive
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection_errors import (
     again,
-    code_of,
     first_sql_state,
     is_lost,
-    kind_of,
     may_quote,
     reason,
+    refusal,
     shown,
 )
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -274,13 +273,12 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
         yield
     except Py4JJavaError as error:
         cause = None if hides_values and may_quote(error) else error
+        kind, code = refusal(
+            first_sql_state(error), reason(error), TapCode.STATEMENT_REFUSED, lost=is_lost(error)
+        )
         if connecting:
             code = TapCode.CONNECTION_FAILED
-        elif is_lost(error):
-            code = TapCode.CONNECTION_LOST
-        else:
-            code = code_of(first_sql_state(error), reason(error), TapCode.STATEMENT_REFUSED)
-        raise kind_of(error)(
+        raise kind(
             code, f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}"
         ) from cause
 

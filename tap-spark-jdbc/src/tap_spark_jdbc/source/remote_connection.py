@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.engine.spark_versions import answer
 from singer_spark.errors import (
     ConfigurationError,
-    ConnectionLostError,
     SingerSparkError,
     SourceError,
 )
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection_errors import (
     again,
-    code_of,
     is_lost,
     job_reason,
     may_quote,
+    refusal,
     shown,
     with_hint,
 )
@@ -136,10 +135,8 @@ class RemoteConnection(JdbcConnection):
         if isinstance(error, SingerSparkError):
             return error
         reason = with_hint(job_reason(str(error)), "", hides_values=self._cause(error) is None)
-        if is_lost(error):
-            return ConnectionLostError(TapCode.CONNECTION_LOST, f"{what}{reason}")
-        code = code_of("", reason, TapCode.STATEMENT_REFUSED)
-        return SourceError(code, f"{what}{reason}")
+        kind, code = refusal("", reason, TapCode.STATEMENT_REFUSED, lost=is_lost(error))
+        return kind(code, f"{what}{reason}")
 
     def _cause(self, error: Exception) -> Exception | None:
         """The cause to chain to an error; None if it may quote a masked value."""

@@ -32,12 +32,12 @@ from singer_spark.errors import (
 from tap_spark_jdbc.config.settings import SKIP_HINT
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection_errors import (
-    code_of,
     first_sql_state,
     is_lost,
     is_of_storage,
     job_reason,
     may_quote,
+    refusal,
     with_hint,
 )
 
@@ -131,8 +131,7 @@ def refused(
             f"; a text of {cut(texts, 200)} is not UTF-8: set that column's type_overrides "
             "to binary"
         )
-    kind: type[SourceError] = ConnectionLostError if lost else SourceError
-    code = TapCode.CONNECTION_LOST if lost else code_of(state, reason, TapCode.READING_FAILED)
+    kind, code = refusal(state, reason, TapCode.READING_FAILED, lost=lost)
     if source.snapshot is not None and source.snapshot in reason:
         if not lost:
             kind, code = DisturbedError, TapCode.CHANGED_WHILE_READ
