@@ -97,6 +97,40 @@ def test_window_reaches_back_to_oldest_transaction(database, pipe) -> None:
     assert len(bookmark["runs"]) == 1
 
 
+def test_first_run_looks_far_below_for_open_writers(database, pipe) -> None:
+    """No earlier run knows the keys of a transaction that was open at the first one, so its window
+    is wide until that transaction has ended.
+    """
+    old = f"insert into t (v) select 'old' from {counted(1_500)}"
+    run(database, NUMBERED, "insert into t (v) values ('first')")
+    lake = pipe("t:id:integer")
+    with open_transaction(database) as late:
+        late.execute("insert into t (v) values ('late')")
+        run(database, old, "do sleep(1.1)")
+        assert arrivals(lake, database).total() == 1_501
+        run(database, old)
+        assert arrivals(lake, database).total() == 1_500
+        assert not arrivals(lake, database)
+        late.execute("commit")
+    assert arrivals(lake, database) == Counter([(2, "late")])
+    run(database, "insert into t (v) values ('last')")
+    assert arrivals(lake, database).total() == 1
+    bookmark = lake.run().final["bookmarks"][f"{database.name}-t"]
+    assert bookmark["boundary"]["since"] == {"value": bookmark["replication_key_value"] - 1_000}
+
+
+def test_open_reader_does_not_widen_first_window(database, pipe) -> None:
+    """A transaction that has written nothing has no number below the bookmark."""
+    run(database, NUMBERED, f"insert into t (v) select 'old' from {counted(1_500)}")
+    lake = pipe("t:id:integer")
+    with open_transaction(database) as reader:
+        reader.execute("select count(*) from t")
+        run(database, "do sleep(1.1)")
+        arrivals(lake, database)
+    bookmark = lake.saved["bookmarks"][f"{database.name}-t"]
+    assert bookmark["boundary"]["since"] == {"value": bookmark["replication_key_value"] - 1_000}
+
+
 def test_moments_of_a_long_transaction(database, pipe) -> None:
     """A key of time: the transaction's age counts, whatever zone its keys are of."""
     insert = "insert into t (v, k) values ('{}', utc_timestamp(6) + interval {} hour)"

@@ -198,7 +198,8 @@ class Dialect:
         late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
             can.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
-            seconds, NULL if there is none, and for the clock in seconds since 1970; None: unknown.
+            seconds, NULL if there is none; for the clock in seconds since 1970; and for the age of
+            the oldest that has written. None: unknown.
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.

@@ -211,6 +211,8 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int'
   WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
 """
 
+# A transaction's beginning is shown in the server's own zone.
+_AGE = "TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP())"
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
 # the server sets, also by `init_connect`.
 _SESSION = (
@@ -316,10 +318,8 @@ _DIALECT = Dialect(
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
-    # Its times are of the server's own zone.
-    open_transactions="SELECT MAX(TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', "
-    "'+00:00'), "
-    "UTC_TIMESTAMP())), FLOOR(UNIX_TIMESTAMP(NOW(6))) FROM information_schema.INNODB_TRX t "
+    open_transactions=f"SELECT MAX({_AGE}), FLOOR(UNIX_TIMESTAMP(NOW(6))), "
+    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) FROM information_schema.INNODB_TRX t "
     "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
     open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.

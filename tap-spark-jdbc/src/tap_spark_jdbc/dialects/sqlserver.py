@@ -86,11 +86,14 @@ SQLSERVER = Dialect(
     url_prefixes=("jdbc:sqlserver:",),
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
     # The transactions of sessions that can write: 1 is a transaction of this server, 4 a
-    # distributed one.
+    # distributed one. One that has written in this database has a first record in its log.
     open_transactions="SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
-    "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions t "
+    "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()), "
+    "MAX(DATEDIFF_BIG(second, CASE WHEN d.database_transaction_begin_time IS NOT NULL THEN "
+    "t.transaction_begin_time END, SYSDATETIME())) FROM sys.dm_tran_active_transactions t "
     "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
-    "WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID",
+    "LEFT JOIN sys.dm_tran_database_transactions d ON d.transaction_id = t.transaction_id "
+    "AND d.database_id = DB_ID() WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID",
     open_transactions_grant="GRANT VIEW SERVER STATE TO {user}",
     driver_package="com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     type_rules=_RULES,

@@ -140,6 +140,9 @@ def _is_ahead(value: KeyValue, now: datetime) -> bool:
 
 DEFAULT_SECONDS = 300
 DEFAULT_ROWS = 1_000
+# How many keys may be taken while a transaction is open that began before the first run.
+KEYS_PER_SECOND = 100_000
+MOST_KEYS = 1_000_000
 # Moments of runs that a bookmark holds while transactions stay open.
 MOST_RUNS = 50
 
@@ -233,13 +236,17 @@ def runs_until(
 
 
 def _key_before(oldest: Oldest, upper: KeyValue, last: Bookmark | None) -> KeyValue:
-    """The greatest key of the last run that began before the oldest transaction, or otherwise of
-    the earliest known run.
+    """The greatest key of the last run that began before the oldest transaction.
 
-    Without any such run, the key of the transaction is unknown.
+    Without any such run it is estimated, from the earliest known run and the time for which a
+    transaction has been open that has written rows.
     """
     began = oldest.now - (oldest.age or 0)
     runs = () if last is None else last.runs
     before = [key for at, key in runs if at < began]
-    key = before[-1] if before else min((key for _, key in runs), default=int(upper.text))
+    if before:
+        key = before[-1]
+    else:
+        earliest = min((key for _, key in runs), default=int(upper.text))
+        key = earliest - min((oldest.written or 0) * KEYS_PER_SECOND, MOST_KEYS)
     return KeyValue(upper.key_type, str(min(key, int(upper.text))))

@@ -53,12 +53,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Oldest:
-    """The oldest transaction that may still write: its age in seconds (None if there is none), and
-    the clock at that time.
+    """The oldest transaction that may still write, by a clock in seconds.
+
+    Attributes:
+        age: Its age; None: there is none.
+        now: The clock at that time.
+        written: The age of the oldest that has written rows; None: there is none.
     """
 
     age: int | None
     now: int
+    written: int | None = None
 
 
 @dataclass
@@ -289,7 +294,7 @@ class Database:
         if dialect.open_transactions is None or root._hidden:
             return None
         try:
-            ((age, now),) = self.connection.rows(dialect.open_transactions)
+            ((age, now, written),) = self.connection.rows(dialect.open_transactions)
         except ConnectionLostError:
             raise
         except SourceError as error:
@@ -305,7 +310,8 @@ class Database:
                 )
             return None
         # Both ends are cut to whole seconds.
-        return Oldest(None if age is None else max(int(float(age)), 0) + 1, int(float(now or 0)))
+        ages = [None if each is None else max(int(float(each)), 0) for each in (age, written)]
+        return Oldest(None if ages[0] is None else ages[0] + 1, int(float(now or 0)), ages[1])
 
     def connect(self) -> None:
         """Open the connections for reading a stream.

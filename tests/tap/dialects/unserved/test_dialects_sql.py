@@ -277,14 +277,18 @@ def test_open_transactions_query_includes_clock() -> None:
     oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
     assert oracle.open_transactions == (
         "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
-        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) FROM "
-        "V$TRANSACTION t"
+        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400), "
+        "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) FROM V$TRANSACTION t"
     )
     assert oracle.open_transactions_grant == "GRANT SELECT ON V_$TRANSACTION TO {user}"
     assert sqlserver.open_transactions == (
         "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
-        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) FROM sys.dm_tran_active_transactions "
-        "t JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id WHERE "
+        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()), MAX(DATEDIFF_BIG(second, CASE WHEN "
+        "d.database_transaction_begin_time IS NOT NULL THEN t.transaction_begin_time END, "
+        "SYSDATETIME())) FROM sys.dm_tran_active_transactions t JOIN "
+        "sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id LEFT JOIN "
+        "sys.dm_tran_database_transactions d ON d.transaction_id = t.transaction_id AND "
+        "d.database_id = DB_ID() WHERE "
         "t.transaction_type IN (1, 4) AND s.session_id <> @@SPID"
     )
     assert sqlserver.open_transactions_grant == "GRANT VIEW SERVER STATE TO {user}"
