@@ -21,6 +21,7 @@ from singer_spark.core.lean_imports import import_singer_sdk
 from singer_spark.errors import ConfigurationError, SingerSparkError, SourceError
 from singer_spark.program.amounts import span_text
 from tap_spark_jdbc.extract.late_window import LateWindow, database_clock
+from tap_spark_jdbc.source.transaction_list import grant_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -226,8 +227,7 @@ def _late_rows(tap: TapSparkJdbc, plans: Sequence[StreamPlan]) -> Iterator[Findi
     if plans and dialect.open_transactions is not None:
         tap.database.oldest_transaction()
         if tap.database.hides_transactions:
-            user = tap.settings.user or "the user"
-            grant = dialect.open_transactions_grant.replace("{user}", user)
+            grant = grant_of(tap.database.source)
             text = f"this user may not see open transactions, which widen the window: run {grant}"
             yield Finding("late rows", text, NOTE)
 

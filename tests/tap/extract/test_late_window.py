@@ -14,11 +14,14 @@ import pytest
 from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
 from soak.late_commits import KINDS, Soak
 from tap.source.mariadb_pipes import counted, database, pipe, run, server
+from tap_spark_jdbc.source.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymysql.cursors import Cursor
+
+    from tap_spark_jdbc.source.transaction_list import Oldest
 
 __all__ = ["database", "pipe", "server"]
 
@@ -129,6 +132,37 @@ def test_open_reader_does_not_widen_first_window(database, pipe) -> None:
         arrivals(lake, database)
     bookmark = lake.saved["bookmarks"][f"{database.name}-t"]
     assert bookmark["boundary"]["since"] == {"value": bookmark["replication_key_value"] - 1_000}
+
+
+def test_transaction_begun_between_two_streams_is_found(database, pipe, monkeypatch) -> None:
+    """InnoDB shows the second stream the list that it made for the first, a moment before."""
+    new = "insert into {} (v) values ('new')"
+    run(database, NUMBERED, "create table u like t", new.format("t"), new.format("u"))
+    lake = pipe("t:id:integer", "u:id:integer", safety_lag_rows=1)
+    arrivals(lake, database)
+    run(database, new.format("t"), new.format("u"), "do sleep(2.1)")
+    whole, asked = Database.oldest_transaction, []
+    with open_transaction(database) as late, database.connect() as other:
+
+        def oldest(self: Database) -> Oldest | None:
+            if asked:
+                # The bound of this stream is fixed, and `late` is below it.
+                return whole(self)
+            asked.append(whole(self))
+            for table in ("t", "u"):
+                late.execute(f"insert into {table} (v) values ('late')")
+                for _ in range(3):
+                    other.query(new.format(table))
+            return asked[0]
+
+        monkeypatch.setattr(Database, "oldest_transaction", oldest)
+        assert arrivals(lake, database).total() == 5
+        late.execute("commit")
+    # Of both streams, and those that came after the first one's bound.
+    assert arrivals(lake, database) == Counter(
+        {(3, "late"): 2, **{(n, "new"): 1 for n in (4, 5, 6)}}
+    )
+    assert not arrivals(lake, database)
 
 
 def test_moments_of_a_long_transaction(database, pipe) -> None:

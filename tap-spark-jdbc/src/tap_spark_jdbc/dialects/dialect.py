@@ -200,6 +200,8 @@ class Dialect:
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
             seconds, NULL if there is none; for the clock in seconds since 1970; and for the age of
             the oldest that has written. None: unknown.
+        open_transactions_kept: For how many seconds after it was last read the server may show the
+            same list of transactions.
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.
@@ -272,6 +274,7 @@ class Dialect:
     integer_expression: str | None = None
     late_keys: Mapping[str, str] = field(default_factory=dict)
     open_transactions: str | None = None
+    open_transactions_kept: float = 0
     open_transactions_grant: str = ""
     shares_snapshots: bool = False
     width: str | None = None

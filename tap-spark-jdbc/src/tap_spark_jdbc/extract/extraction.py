@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from singer_spark.core.bookmark import Bookmark, Boundary, TransactionSnapshot
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.source.database import Oldest
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.transaction_list import Oldest
 
 logger = logging.getLogger("tap-spark-jdbc")
 

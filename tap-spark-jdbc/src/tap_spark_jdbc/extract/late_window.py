@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.source.database import Oldest
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.transaction_list import Oldest
 
 
 logger = logging.getLogger("tap-spark-jdbc")

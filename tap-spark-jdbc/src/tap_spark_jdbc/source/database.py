@@ -8,7 +8,6 @@ bounds.
 
 from __future__ import annotations
 
-import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +27,6 @@ from singer_spark.engine.spark_settings import (
     session_conf,
     tasks_at_once,
 )
-from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -37,6 +35,7 @@ from tap_spark_jdbc.source.libpq import ColumnarDatabase
 from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
+from tap_spark_jdbc.source.transaction_list import Oldest, TransactionList
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,24 +45,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.config.settings import TapSettings
 
-logger = logging.getLogger("tap-spark-jdbc")
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Oldest:
-    """The oldest transaction that may still write, by a clock in seconds.
-
-    Attributes:
-        age: Its age; None: there is none.
-        now: The clock at that time.
-        written: The age of the oldest that has written rows; None: there is none.
-    """
-
-    age: int | None
-    now: int
-    written: int | None = None
 
 
 @dataclass
@@ -80,7 +62,7 @@ class Database:
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
     _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
-    _hidden: bool = field(default=False, init=False, repr=False)
+    _transactions: TransactionList = field(default_factory=TransactionList, init=False, repr=False)
     _idle: IdleConnections = field(default_factory=IdleConnections, init=False, repr=False)
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
@@ -212,7 +194,7 @@ class Database:
     @property
     def hides_transactions(self) -> bool:
         """Whether the user was refused the list of open transactions."""
-        return self._root._hidden
+        return self._root._transactions.hidden
 
     @cached_property
     def watch(self) -> ServerWatch | None:
@@ -290,28 +272,7 @@ class Database:
         """The oldest transaction that may still write rows; None: the database or the user's rights
         don't show it.
         """
-        dialect, root = self.source.dialect, self._root
-        if dialect.open_transactions is None or root._hidden:
-            return None
-        try:
-            ((age, now, written),) = self.connection.rows(dialect.open_transactions)
-        except ConnectionLostError:
-            raise
-        except SourceError as error:
-            if not root._hidden:
-                root._hidden = True
-                user = self.settings.user or "the user"
-                grant = dialect.open_transactions_grant.replace("{user}", user)
-                logger.info(
-                    "this user may not see open transactions, so rows that are committed after "
-                    "more than the window are not found; run %s (%s)",
-                    grant,
-                    error,
-                )
-            return None
-        # Both ends are cut to whole seconds.
-        ages = [None if each is None else max(int(float(each)), 0) for each in (age, written)]
-        return Oldest(None if ages[0] is None else ages[0] + 1, int(float(now or 0)), ages[1])
+        return self._root._transactions.oldest(self.connection, self.source)
 
     def connect(self) -> None:
         """Open the connections for reading a stream.

@@ -1,0 +1,96 @@
+"""The server's list of open transactions, where the user may see it.
+
+A row of an open transaction has its key already, and appears below a bookmark once it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConnectionLostError, SourceError
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """The oldest transaction that may still write, by a clock in seconds.
+
+    Attributes:
+        age: Its age; None: there is none.
+        now: The clock at that time.
+        written: The age of the oldest that has written rows; None: there is none.
+    """
+
+    age: int | None
+    now: int
+    written: int | None = None
+
+
+@dataclass
+class TransactionList:
+    """The list as one run reads it, from several threads.
+
+    Attributes:
+        hidden: Whether the server has refused it to this user.
+    """
+
+    hidden: bool = field(default=False, init=False)
+    _reading: Lock = field(default_factory=Lock, init=False, repr=False)
+    _made: float = field(default=0.0, init=False, repr=False)
+    _read: float = field(default=-math.inf, init=False, repr=False)
+
+    def oldest(self, connection: JdbcConnection, source: JdbcSource) -> Oldest | None:
+        """The oldest transaction that may still write rows; None: the database or the user's rights
+        don't show it.
+        """
+        query = source.dialect.open_transactions
+        if query is None or self.hidden:
+            return None
+        try:
+            with self._reading:
+                unseen = self._age(source.dialect.open_transactions_kept)
+                ((age, now, written),) = connection.rows(query)
+                self._read = time.monotonic()
+        except ConnectionLostError:
+            raise
+        except SourceError as error:
+            if not self.hidden:
+                self.hidden = True
+                logger.info(
+                    "this user may not see open transactions, so rows that are committed after "
+                    "more than the window are not found; run %s (%s)",
+                    grant_of(source),
+                    error,
+                )
+            return None
+        ages = [None if each is None else max(int(float(each)), 0) for each in (age, written)]
+        if unseen:
+            # A transaction may have begun since the list was made.
+            ages[0] = max(ages[0] or 0, int(unseen))
+        # Both ends are cut to whole seconds.
+        return Oldest(None if ages[0] is None else ages[0] + 1, int(float(now or 0)), ages[1])
+
+    def _age(self, kept: float) -> float:
+        """The seconds since the server made the list that it shows now.
+
+        It makes none as long as the last one is read again within `kept` seconds.
+        """
+        now = time.monotonic()
+        if now - self._read > kept:
+            self._made = now
+        return now - self._made
+
+
+def grant_of(source: JdbcSource) -> str:
+    """The statement that lets the user see the list."""
+    return source.dialect.open_transactions_grant.replace("{user}", source.user or "the user")
