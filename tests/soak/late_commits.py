@@ -154,7 +154,7 @@ class Soak:
 
     def run(self, *, whole: bool = False) -> None:
         """A run, which may continue one that died, and may die itself."""
-        # InnoDB shows a run that follows at once the list of transactions that it made for the last.
+        # A run that follows at once would see the list of transactions made for the last one.
         time.sleep(0.2)
         visible, sent = set(self._visible()), self.lake.run()
         if not whole and self.random.random() < 0.4:
