@@ -73,7 +73,7 @@ def test_first_sync_and_following_runs_are_exact(spark: Any, shop: Any, tmp_path
         for line in (first.tap_errors + first.target_errors).splitlines()
         if not PHASE.search(line) and "archive of Spark's classes" not in line
     ]
-    # The archive is built once for an installation. Beside them a line every five seconds, so in under 25 s ten at most.
+    # The archive is built once for an installation. Beside these a line comes every five seconds.
     assert len(said) <= 6, "\n".join(said)
     assert first.states == [pipe.state]
     assert len(pipe.rows("public-orders")) == 338
