@@ -103,6 +103,12 @@ class Marked:
             return list(self.temporary.glob(f"singer-spark-scratch-*/{pattern}"))
         return []
 
+    def have_ended(self) -> None:
+        """All ended with the program; only Spark's Python ends a moment after its JVM."""
+        tasks = self.python_tasks()
+        assert set(self.alive()) <= set(tasks)
+        self.leave_nothing()
+
     def leave_nothing(self) -> None:
         """Whatever was killed, its JVM goes by itself."""
         until(lambda: not self.alive(), "the end of all processes")

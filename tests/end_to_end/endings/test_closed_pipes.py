@@ -98,7 +98,7 @@ def test_idle_tap_detects_closed_target(pipe: Pipe, marked: Marked) -> None:
     _, errors = tap.communicate(timeout=60)
     assert tap.returncode == 1
     assert "the reader of standard output is gone" in said(errors.decode(), "tap-spark-jdbc")
-    assert marked.alive() == []
+    marked.have_ended()
 
 
 @pytest.mark.parametrize("redirection", ["", "<&-"])

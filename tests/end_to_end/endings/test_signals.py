@@ -122,7 +122,7 @@ def test_signal_during_import_stops_program(
     # The last handler that is installed; Python has one of its own for SIGINT from the beginning.
     until(lambda: handles(process.pid, signal.SIGHUP), "the handlers", process)
     stop(process, number, program)
-    assert marked.alive() == []
+    marked.have_ended()
     assert published(pipe) == []
 
 
@@ -146,7 +146,7 @@ def test_sighup_stops_tap_on_silent_database(pipe: Pipe, marked: Marked) -> None
         connection, _ = server.accept()
         with connection:
             stop(tap, signal.SIGHUP, TAP)
-    assert marked.alive() == []
+    marked.have_ended()
 
 
 def test_sigterm_on_silent_connections(postgresql: PostgreSQL, pipe: Pipe, marked: Marked) -> None:
@@ -194,6 +194,7 @@ def test_sigterm_on_silent_connections_of_mariadb(
             "user": database.user,
             "password": database.password,
             "reader": reader,
+            "engine": "local",  # Spark's tasks read MariaDB by JDBC alone
             "tables": ["slow"],
         }
         url = f"jdbc:mariadb://127.0.0.1:{wire.port}/{database.name}"
@@ -226,7 +227,7 @@ def test_sigterm_on_full_pipe_sends_no_final_state(pipe: Pipe, marked: Marked) -
     assert "stopped by SIGTERM" in said(errors.decode(), TAP)
     assert b'"RECORD"' in begun
     assert b'"final":true' not in begun + rest
-    assert marked.alive() == []
+    marked.have_ended()
     assert list(marked.temporary.iterdir()) == []
 
 
