@@ -165,6 +165,30 @@ def test_transaction_begun_between_two_streams_is_found(database, pipe, monkeypa
     assert not arrivals(lake, database)
 
 
+@pytest.mark.parametrize(("server", "power"), [("mariadb", 3), ("mysql", 6)], indirect=["server"])
+def test_numbers_of_present_time_have_window_of_seconds(database, pipe, power) -> None:
+    """Milliseconds since 1970, or microseconds: a user without the list of transactions has a
+    window of 300 s, not of 1,000 milliseconds.
+    """
+    ages = [400, 200, 100, 0]
+    insert = (
+        f"insert into t (v, k) values ('{{}}', floor((unix_timestamp(now(6)) - {{}}) * 1e{power}))"
+    )
+    run(
+        database,
+        "create table t (id int auto_increment primary key, v varchar(20), k bigint, key (k))",
+        *[insert.format("old", age) for age in ages],
+        f"create user u_{database.name} identified by 'secret1'",
+        f"grant select on {database.name}.* to u_{database.name}",
+    )
+    lake = pipe("t:k:integer")
+    lake.config |= {"user": f"u_{database.name}", "password": "secret1"}
+    assert arrivals(lake, database).total() == len(ages)
+    run(database, insert.format("late", 250), insert.format("too late", 350))
+    assert arrivals(lake, database) == Counter([(5, "late")])
+    assert not arrivals(lake, database)
+
+
 def test_moments_of_a_long_transaction(database, pipe) -> None:
     """A key of time: the transaction's age counts, whatever zone its keys are of."""
     insert = "insert into t (v, k) values ('{}', utc_timestamp(6) + interval {} hour)"

@@ -10,6 +10,7 @@ window widens the next one, where the database shows it.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -140,6 +141,9 @@ def _is_ahead(value: KeyValue, now: datetime) -> bool:
 
 DEFAULT_SECONDS = 300
 DEFAULT_ROWS = 1_000
+# Milli-, micro- and nanoseconds.
+UNITS_PER_SECOND = (1_000, 1_000_000, 1_000_000_000)
+DAY_SECONDS = 86_400
 # How many keys may be taken while a transaction is open that began before the first run.
 KEYS_PER_SECOND = 100_000
 MOST_KEYS = 1_000_000
@@ -153,11 +157,13 @@ class LateWindow:
 
     Attributes:
         amount: Seconds, or units of a key that is no time; 0: there is no window.
+        seconds: The least window below a number that counts time.
         explicit: The user has set it, so that it applies below a bookmark with unknown rows too.
         text: How late rows are found, for users.
     """
 
     amount: float = 0
+    seconds: float = 0
     explicit: bool = False
     text: str = "none"
 
@@ -184,7 +190,10 @@ class LateWindow:
         if not amount:
             return cls(text=f"none: {name} is 0")
         unit = "s" if kind.is_moment else "keys"
-        return cls(amount, given is not None, f"window of {amount:,g} {unit}")
+        seconds = 0.0
+        if counts and settings.safety_lag_rows is None:
+            seconds = DEFAULT_SECONDS if given is None else given
+        return cls(amount, seconds, given is not None, f"window of {amount:,g} {unit}")
 
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
         """Where a run begins below a bookmark that does not say which rows were sent there; None:
@@ -192,7 +201,9 @@ class LateWindow:
         """
         known = bookmark.boundary is not None and bookmark.boundary.since is not None
         known = known or (bookmark.boundary is None and not self.explicit)
-        return None if known or not self.amount else bookmark.value.minus(self.amount)
+        return (
+            None if known or not self.amount else bookmark.value.minus(self._width(bookmark.value))
+        )
 
     def doubtful_since(self, bookmark: Bookmark) -> KeyValue | None:
         """The key from which a run that begins at a bookmark may send rows that were sent before;
@@ -209,11 +220,28 @@ class LateWindow:
         """Where the next run begins to read below an upper bound; None: at the bound itself."""
         if not self.amount:
             return None
-        base = upper
+        width, base = self._width(upper), upper
         if oldest is not None and oldest.age is not None:
-            counts = upper.key_type is KeyType.INTEGER
-            base = _key_before(oldest, upper, last) if counts else upper.minus(oldest.age)
-        return min(upper.minus(self.amount), base.minus(self.amount))
+            units = _units_per_second(upper)
+            if upper.key_type is not KeyType.INTEGER or units:
+                base = upper.minus(oldest.age * (units or 1))
+            else:
+                base = _key_before(oldest, upper, last)
+        return min(upper.minus(width), base.minus(width))
+
+    def _width(self, upper: KeyValue) -> float:
+        return max(self.amount, self.seconds * _units_per_second(upper))
+
+
+def _units_per_second(value: KeyValue) -> int:
+    """How many units a number grows by in a second, if it is about the present, counted from 1970
+    in milli-, micro- or nanoseconds; otherwise 0.
+    """
+    if value.key_type is not KeyType.INTEGER:
+        return 0
+    number, now = int(value.text), time.time()
+    near = (units for units in UNITS_PER_SECOND if abs(number / units - now) < DAY_SECONDS)
+    return next(near, 0)
 
 
 def runs_until(
