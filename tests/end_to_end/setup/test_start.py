@@ -67,16 +67,18 @@ def test_run_starts_one_jvm_at_most(javas: Javas, postgresql: Any, tmp_path: Pat
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
     tap = {
         **login,
+        "engine": "local",
         "incremental_tables": ["public.t:updated_at:timestamp"],
         "spark": {"master": "local[2]"},
     }
+    target = {"engine": "local"}
 
-    Pipe(tmp_path / "run", {**tap, "reader": "jdbc"}).run().succeeded()
+    Pipe(tmp_path / "run", {**tap, "reader": "jdbc"}, target).run().succeeded()
     # The first time ever Spark's launcher is asked how a JVM is started.
     *_, classes = sorted(javas.started(), key=lambda log: SUBMIT in log)
     assert SUBMIT in classes and CONTEXT in classes
 
-    pipe = Pipe(tmp_path / "run", tap)
+    pipe = Pipe(tmp_path / "run", tap, target)
     state = pipe.state
     # Nothing is new; then the columnar driver reads everything.
     for flags, rows in ((), 500), (("--full", "--append-again"), 1000):

@@ -72,11 +72,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheels_sync_postgresql_to_s3_with_meltano(
     programs: Path, postgresql: Any, s3: Any, tmp_path: Path
 ) -> None:
-    """A JVM reads, and Meltano uses the state backend that a wheel installs."""
+    """A JVM reads, and Meltano uses the state backend that a wheel installs.
+
+    Spark's tasks would need the extra `cluster`.
+    """
     bucket, options = f"{s3.new_bucket()}/lake", json.dumps(s3.storage_options)
     variables = {
         **new_shop(postgresql.new_database()).variables(),
         "TAP_SPARK_JDBC_READER": "jdbc",
+        "TAP_SPARK_JDBC_ENGINE": "local",
+        "TARGET_SPARK_LAKE_ENGINE": "local",
         "TARGET_SPARK_LAKE_BUCKET": bucket,
         "TARGET_SPARK_LAKE_STORAGE_OPTIONS": options,
         "MELTANO_STATE_BACKEND_URI": f"lake+{bucket}",
