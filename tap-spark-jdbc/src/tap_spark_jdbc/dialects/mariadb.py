@@ -318,8 +318,9 @@ _DIALECT = Dialect(
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
-    open_transactions=f"SELECT MAX({_AGE}), FLOOR(UNIX_TIMESTAMP(NOW(6))), "
-    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) FROM information_schema.INNODB_TRX t "
+    open_transactions=f"SELECT MAX({_AGE}) AS age, FLOOR(UNIX_TIMESTAMP(NOW(6))) AS clock, "
+    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) AS written "
+    "FROM information_schema.INNODB_TRX t "
     "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
     # InnoDB makes a new list only if nobody has read the last one for 0.1 s.
     open_transactions_kept=0.2,

@@ -71,9 +71,9 @@ ORACLE = Dialect(
     url_prefixes=("jdbc:oracle:",),
     driver="oracle.jdbc.OracleDriver",
     # Only transactions that have written are listed there.
-    open_transactions="SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
-    "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400), "
-    "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) FROM V$TRANSACTION t",
+    open_transactions="SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)) AS age, "
+    "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) AS clock, "
+    "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written FROM V$TRANSACTION t",
     open_transactions_grant="GRANT SELECT ON V_$TRANSACTION TO {user}",
     driver_package="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
     type_rules=_RULES,

@@ -87,10 +87,12 @@ SQLSERVER = Dialect(
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
     # The transactions of sessions that can write: 1 is a transaction of this server, 4 a
     # distributed one. One that has written in this database has a first record in its log.
-    open_transactions="SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
-    "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()), "
+    open_transactions="SELECT "
+    "MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())) AS age, "
+    "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) AS clock, "
     "MAX(DATEDIFF_BIG(second, CASE WHEN d.database_transaction_begin_time IS NOT NULL THEN "
-    "t.transaction_begin_time END, SYSDATETIME())) FROM sys.dm_tran_active_transactions t "
+    "t.transaction_begin_time END, SYSDATETIME())) AS written "
+    "FROM sys.dm_tran_active_transactions t "
     "JOIN sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id "
     "LEFT JOIN sys.dm_tran_database_transactions d ON d.transaction_id = t.transaction_id "
     "AND d.database_id = DB_ID() WHERE t.transaction_type IN (1, 4) AND s.session_id <> @@SPID",

@@ -144,7 +144,7 @@ DEFAULT_ROWS = 1_000
 # Milli-, micro- and nanoseconds.
 UNITS_PER_SECOND = (1_000, 1_000_000, 1_000_000_000)
 DAY_SECONDS = 86_400
-# How many keys may be taken while a transaction is open that began before the first run.
+# Keys that may be taken while a transaction is open that began before the first run.
 KEYS_PER_SECOND = 100_000
 MOST_KEYS = 1_000_000
 # Moments of runs that a bookmark holds while transactions stay open.
@@ -201,9 +201,9 @@ class LateWindow:
         """
         known = bookmark.boundary is not None and bookmark.boundary.since is not None
         known = known or (bookmark.boundary is None and not self.explicit)
-        return (
-            None if known or not self.amount else bookmark.value.minus(self._width(bookmark.value))
-        )
+        if known or not self.amount:
+            return None
+        return bookmark.value.minus(self._width(bookmark.value))
 
     def doubtful_since(self, bookmark: Bookmark) -> KeyValue | None:
         """The key from which a run that begins at a bookmark may send rows that were sent before;

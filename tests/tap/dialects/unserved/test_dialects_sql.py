@@ -276,16 +276,17 @@ def test_open_transactions_query_includes_clock() -> None:
     """The query returns the oldest writer's age and the clock, and its grant is known."""
     oracle, sqlserver = dialect_named("oracle"), dialect_named("sqlserver")
     assert oracle.open_transactions == (
-        "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)), "
-        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400), "
-        "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) FROM V$TRANSACTION t"
+        "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)) AS age, "
+        "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) AS "
+        "clock, MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written FROM V$TRANSACTION t"
     )
     assert oracle.open_transactions_grant == "GRANT SELECT ON V_$TRANSACTION TO {user}"
     assert sqlserver.open_transactions == (
-        "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())), "
-        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()), MAX(DATEDIFF_BIG(second, CASE WHEN "
-        "d.database_transaction_begin_time IS NOT NULL THEN t.transaction_begin_time END, "
-        "SYSDATETIME())) FROM sys.dm_tran_active_transactions t JOIN "
+        "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())) AS age, "
+        "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) AS clock, "
+        "MAX(DATEDIFF_BIG(second, CASE WHEN d.database_transaction_begin_time IS NOT NULL THEN "
+        "t.transaction_begin_time END, SYSDATETIME())) AS written "
+        "FROM sys.dm_tran_active_transactions t JOIN "
         "sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id LEFT JOIN "
         "sys.dm_tran_database_transactions d ON d.transaction_id = t.transaction_id AND "
         "d.database_id = DB_ID() WHERE "
