@@ -14,6 +14,7 @@ import pytest
 from singer_spark.core.bookmark import MAX_BOUNDARY_HASHES, MAX_WINDOW_HASHES
 from soak.late_commits import KINDS, Soak
 from tap.source.mariadb_pipes import counted, database, pipe, run, server
+from tap_spark_jdbc.source import transaction_list
 from tap_spark_jdbc.source.database import Database
 
 if TYPE_CHECKING:
@@ -187,6 +188,26 @@ def test_numbers_of_present_time_have_window_of_seconds(database, pipe, power) -
     run(database, insert.format("late", 250), insert.format("too late", 350))
     assert arrivals(lake, database) == Counter([(5, "late")])
     assert not arrivals(lake, database)
+
+
+def test_window_of_a_replica_reaches_back_some_minutes(database, pipe, monkeypatch, caplog) -> None:
+    """A replica shows no transaction of its primary, so some run before is where its keys begin."""
+    monkeypatch.setattr(transaction_list, "REPLICA_SECONDS", 1)
+    run(database, NUMBERED, f"insert into t (v) select 'old' from {counted(10)}")
+    lake = pipe("t:id:integer", safety_lag_rows=1)
+    run(database, "set global read_only = 1")
+    try:
+        with caplog.at_level(logging.INFO):
+            assert arrivals(lake, database).total() == 10
+        run(database, "do sleep(3)")
+        run(database, f"insert into t (id, v) select 20 + seq, 'new' from {counted(10)}")
+        assert arrivals(lake, database).total() == 10
+        run(database, "insert into t (id, v) values (15, 'replayed')")
+        assert arrivals(lake, database) == Counter([(15, "replayed")])
+        assert not arrivals(lake, database)
+    finally:
+        run(database, "set global read_only = 0")
+    assert caplog.text.count("the server is a replica") == 1
 
 
 def test_moments_of_a_long_transaction(database, pipe) -> None:

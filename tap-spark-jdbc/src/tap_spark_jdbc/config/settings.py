@@ -113,7 +113,7 @@ class TapSettings:
         SECONDS,
         "Each run reads rows again from this much below its bookmark, for rows that were "
         "committed late, and sends those that are new or changed; 300 where not given, on "
-        "PostgreSQL 0; in units of a key that is no time",
+        "PostgreSQL 0; in units of a key that counts no time",
     )
     safety_lag_rows: int | None = setting(
         {"type": "integer", "minimum": 0},

@@ -198,8 +198,8 @@ class Dialect:
         late_keys: Why no row can be committed late, by kind of key: `numbers`, or `all`; empty: it
             can.
         open_transactions: SQL for the age of the oldest transaction that may still write, in whole
-            seconds, NULL if there is none; for the clock in seconds since 1970; and for the age of
-            the oldest that has written. None: unknown.
+            seconds, NULL if there is none; for the clock in seconds since 1970; for the age of the
+            oldest that has written; and 1 if the server is a replica, otherwise 0. None: unknown.
         open_transactions_kept: For how many seconds after it was last read the server may show the
             same list of transactions.
         open_transactions_grant: The statement by which `{user}` may run it.

@@ -319,8 +319,10 @@ _DIALECT = Dialect(
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
     open_transactions=f"SELECT MAX({_AGE}) AS age, FLOOR(UNIX_TIMESTAMP(NOW(6))) AS clock, "
-    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) AS written "
-    "FROM information_schema.INNODB_TRX t "
+    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) AS written, "
+    # A number, or in newer versions of MariaDB a word. Readers of Aurora have the second one.
+    "IF(CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') AND @@global.innodb_read_only = 0, 0, 1) "
+    "AS is_replica FROM information_schema.INNODB_TRX t "
     "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
     # InnoDB makes a new list only if nobody has read the last one for 0.1 s.
     open_transactions_kept=0.2,

@@ -73,7 +73,9 @@ ORACLE = Dialect(
     # Only transactions that have written are listed there.
     open_transactions="SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)) AS age, "
     "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) AS clock, "
-    "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written FROM V$TRANSACTION t",
+    "MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written, "
+    "CASE WHEN SYS_CONTEXT('USERENV', 'DATABASE_ROLE') LIKE '%STANDBY' THEN 1 ELSE 0 END "
+    "AS is_replica FROM V$TRANSACTION t",
     open_transactions_grant="GRANT SELECT ON V_$TRANSACTION TO {user}",
     driver_package="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
     type_rules=_RULES,

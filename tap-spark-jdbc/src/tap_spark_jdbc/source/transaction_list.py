@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
+# On a replica a transaction may have been open on the primary for so long before it is replayed.
+REPLICA_SECONDS = 300
+
 
 @dataclass(frozen=True)
 class Oldest:
@@ -45,6 +48,7 @@ class TransactionList:
     """
 
     hidden: bool = field(default=False, init=False)
+    _reported: bool = field(default=False, init=False, repr=False)
     _reading: Lock = field(default_factory=Lock, init=False, repr=False)
     _made: float = field(default=0.0, init=False, repr=False)
     _read: float = field(default=-math.inf, init=False, repr=False)
@@ -59,7 +63,7 @@ class TransactionList:
         try:
             with self._reading:
                 unseen = self._age(source.dialect.open_transactions_kept)
-                ((age, now, written),) = connection.rows(query)
+                ((age, now, written, is_replica),) = connection.rows(query)
                 self._read = time.monotonic()
         except ConnectionLostError:
             raise
@@ -74,11 +78,23 @@ class TransactionList:
                 )
             return None
         ages = [None if each is None else max(int(float(each)), 0) for each in (age, written)]
+        if int(float(is_replica or 0)):
+            self._report_replica()
+            unseen = max(unseen, REPLICA_SECONDS)
         if unseen:
-            # A transaction may have begun since the list was made.
+            # A transaction may have begun since the list was made, or be open on the primary.
             ages[0] = max(ages[0] or 0, int(unseen))
         # Both ends are cut to whole seconds.
         return Oldest(None if ages[0] is None else ages[0] + 1, int(float(now or 0)), ages[1])
+
+    def _report_replica(self) -> None:
+        if not self._reported:
+            self._reported = True
+            logger.info(
+                "the server is a replica, which does not show transactions that are open on its "
+                "primary: rows that are committed late are found if they were open for up to %d s",
+                REPLICA_SECONDS,
+            )
 
     def _age(self, kept: float) -> float:
         """The seconds since the server made the list that it shows now.

@@ -278,15 +278,18 @@ def test_open_transactions_query_includes_clock() -> None:
     assert oracle.open_transactions == (
         "SELECT MAX(CEIL((SYSDATE - t.START_DATE) * 86400)) AS age, "
         "FLOOR((CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400) AS "
-        "clock, MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written FROM V$TRANSACTION t"
+        "clock, MAX(FLOOR((SYSDATE - t.START_DATE) * 86400)) AS written, "
+        "CASE WHEN SYS_CONTEXT('USERENV', 'DATABASE_ROLE') LIKE '%STANDBY' THEN 1 ELSE 0 END AS "
+        "is_replica FROM V$TRANSACTION t"
     )
     assert oracle.open_transactions_grant == "GRANT SELECT ON V_$TRANSACTION TO {user}"
     assert sqlserver.open_transactions == (
         "SELECT MAX(DATEDIFF_BIG(second, t.transaction_begin_time, SYSDATETIME())) AS age, "
         "DATEDIFF_BIG(second, '1970-01-01', SYSUTCDATETIME()) AS clock, "
         "MAX(DATEDIFF_BIG(second, CASE WHEN d.database_transaction_begin_time IS NOT NULL THEN "
-        "t.transaction_begin_time END, SYSDATETIME())) AS written "
-        "FROM sys.dm_tran_active_transactions t JOIN "
+        "t.transaction_begin_time END, SYSDATETIME())) AS written, "
+        "CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_ONLY' THEN 1 ELSE 0 END "
+        "AS is_replica FROM sys.dm_tran_active_transactions t JOIN "
         "sys.dm_tran_session_transactions s ON s.transaction_id = t.transaction_id LEFT JOIN "
         "sys.dm_tran_database_transactions d ON d.transaction_id = t.transaction_id AND "
         "d.database_id = DB_ID() WHERE "
