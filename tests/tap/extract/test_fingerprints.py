@@ -37,7 +37,13 @@ def hashes(records):
 def account_after(sent):
     """The account of a run that begins where these rows were sent at the bookmark."""
     sql = SimpleNamespace(
-        unseen=None, bookmark="b", upper="b", split=None, bookmark_since=None, upper_since=None
+        unseen=None,
+        bookmark="b",
+        upper="b",
+        split=None,
+        bookmark_since=None,
+        upper_since=None,
+        moves=False,
     )
     plan = SimpleNamespace(end_value=None, replication_key=None)
     whole = SimpleNamespace(lower="b", after=False)

@@ -123,6 +123,34 @@ def test_first_run_looks_far_below_for_open_writers(database, pipe) -> None:
     assert bookmark["boundary"]["since"] == {"value": bookmark["replication_key_value"] - 1_000}
 
 
+def test_wide_window_is_narrow_again_without_news(database, pipe) -> None:
+    """The next run after the transaction's end reads the window once more; the runs after it would
+    otherwise read it as long as the table has no new row.
+    """
+    run(database, NUMBERED, "insert into t (v) values ('first')")
+    lake = pipe("t:id:integer")
+    with open_transaction(database) as late:
+        late.execute("insert into t (v) values ('late')")
+        late.execute("insert into t (v) values ('gone')")
+        rows = f"select 'old' from {counted(MAX_WINDOW_HASHES)}"
+        run(database, f"insert into t (v) {rows}", "do sleep(1.1)")
+        assert arrivals(lake, database).total() == MAX_WINDOW_HASHES + 1
+        assert not arrivals(lake, database)
+        assert lake.saved["bookmarks"][f"{database.name}-t"]["boundary"]["buckets"]
+        late.execute("delete from t where v = 'gone'")
+        late.execute("commit")
+    assert arrivals(lake, database)[2, "late"] == 1
+    bookmark = lake.saved["bookmarks"][f"{database.name}-t"]
+    last = bookmark["replication_key_value"]
+    assert bookmark["boundary"]["since"] == {"value": last - 1_000}
+    assert bookmark["boundary"]["rows"] == 1_001
+    assert "checksum" in bookmark["boundary"]
+    assert not arrivals(lake, database)
+    assert lake.saved["bookmarks"][f"{database.name}-t"] == bookmark
+    run(database, f"update t set v = 'changed' where id = {last - 900}")
+    assert arrivals(lake, database) == Counter([(last - 900, "changed")])
+
+
 def test_open_reader_does_not_widen_first_window(database, pipe) -> None:
     """A transaction that has written nothing has no number below the bookmark."""
     run(database, NUMBERED, f"insert into t (v) select 'old' from {counted(1_500)}")
@@ -227,6 +255,7 @@ def test_moments_of_a_long_transaction(database, pipe) -> None:
 
 
 def test_missing_privilege_logs_grant_statement(database, pipe, caplog) -> None:
+    """Without the list of transactions the window reaches back to the keys of some minutes ago."""
     run(database, NUMBERED, "insert into t (v) values ('old')")
     name = f"u_{database.name}"
     run(
@@ -240,6 +269,12 @@ def test_missing_privilege_logs_grant_statement(database, pipe, caplog) -> None:
         assert arrivals(lake, database).total() == 1
     assert "run GRANT PROCESS ON *.* TO u_" in caplog.text
     assert "t from its first id (late rows: window of 1,000 keys)" in caplog.text
+    with open_transaction(database) as late:
+        late.execute("insert into t (v) values ('late')")
+        run(database, f"insert into t (v) select 'new' from {counted(1_500)}")
+        assert arrivals(lake, database).total() == 1_500
+        late.execute("commit")
+    assert arrivals(lake, database) == Counter([(2, "late")])
 
 
 def test_window_of_many_rows_is_known_by_buckets(database, pipe) -> None:

@@ -118,12 +118,13 @@ class Extraction:
         if upper is not None:
             upper = bounds.known(upper, at_bookmark)
             whole = Range(lower, upper, closed=True)
-            if upper == at_bookmark:
-                upper_since = since
-            elif plan.end_value is None:
+            stays = upper == at_bookmark
+            if plan.end_value is None and not (stays and _keeps_window(bounds, kept, whole)):
                 upper_since, runs = _next_window(
                     bounds, whole, kept, progress.split, window, oldest
                 )
+            if stays:
+                upper_since = upper_since or since
         sql = replace(
             sql, bookmark=at_bookmark, upper=upper, bookmark_since=since, upper_since=upper_since
         )
@@ -342,6 +343,19 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) 
     return bounds.point_of(lowered)
 
 
+def _keeps_window(bounds: ColumnBounds, bookmark: Bookmark | None, whole: Range[Point]) -> bool:
+    """Whether the window stays as it is below a bookmark that stays.
+
+    One of many rows, of which only sums are known, becomes narrower as soon as it may: it is read
+    in every run.
+    """
+    boundary = None if bookmark is None else bookmark.boundary
+    if boundary is None or not boundary.buckets or boundary.since is None:
+        return True
+    is_read = whole.lower is not None and whole.lower.value == boundary.since.value
+    return bounds.sql.dialect.shares_snapshots or not is_read
+
+
 def _next_window(
     bounds: ColumnBounds,
     whole: Range[Point],
@@ -358,7 +372,7 @@ def _next_window(
         return since_of(bounds, position.upper), position.upper.runs
     upper = whole.upper
     assert upper is not None
-    found = oldest() if window.amount else None
+    found = (oldest() or window.supposed(upper.value)) if window.amount else None
     since = window.since(upper.value, last, found)
     if since is None:
         return None, ()

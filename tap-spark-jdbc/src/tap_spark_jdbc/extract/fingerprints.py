@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.core.bookmark import BUCKETS, HASH_CHARACTERS, MAX_WINDOW_HASHES, Boundary
@@ -31,10 +31,6 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 Sums = dict[int, tuple[int, int]]
 """(rows, sum of fingerprints) by bucket."""
-WindowSums = tuple[Sums, Sums]
-"""Sums of all rows in the bookmark's window, and of those that are also in the window of the upper
-bound.
-"""
 _BYTES = HASH_CHARACTERS // 2
 # Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
 # empty text.
@@ -99,6 +95,31 @@ class Found:
         )
 
 
+@dataclass
+class WindowSums:
+    """The rows in the bookmark's window.
+
+    Attributes:
+        present: Sums of all of them.
+        following: Sums of those that are also in the window of the upper bound.
+        single: Fingerprint and mark of each of the latter; None: there are too many.
+    """
+
+    present: Sums = field(default_factory=dict)
+    following: Sums = field(default_factory=dict)
+    single: list[tuple[bytes, int]] | None = field(default_factory=list)
+
+    def add(self, hashed: bytes, mark: int, *, follows: bool) -> None:
+        """Add a row; `follows`: it is also in the window of the upper bound."""
+        for sums in (self.present, self.following) if follows else (self.present,):
+            rows, total = sums.get(hashed[0], (0, 0))
+            sums[hashed[0]] = rows + 1, total + int.from_bytes(hashed, "big")
+        if follows and self.single is not None:
+            self.single.append((hashed, mark))
+            if len(self.single) > MAX_WINDOW_HASHES:
+                self.single = None
+
+
 @dataclass(frozen=True)
 class Frame:
     """The bytes around a stream's records in its RECORD lines, without newline."""
@@ -131,6 +152,19 @@ class BoundaryBuilder:
         self.rows += rows
         self._single = False
         self._sums[number] += total
+
+    def add_following(self, sums: WindowSums, changed: set[int]) -> None:
+        """Add the rows of one window that are also in the next, without those of the changed
+        buckets.
+        """
+        if sums.single is not None:
+            for hashed, mark in sums.single:
+                if hashed[0] not in changed:
+                    self.add(hashed, mark)
+            return
+        for number, (rows, total) in sums.following.items():
+            if number not in changed:
+                self.add_bucket(number, rows, total)
 
     def add_boundary(self, boundary: Boundary) -> None:
         """Add all rows of a boundary built earlier."""

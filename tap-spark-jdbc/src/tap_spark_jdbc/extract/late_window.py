@@ -20,6 +20,7 @@ from singer_spark.core.key_value import KeyType, KeyValue, has_zone
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.slices import Range
+from tap_spark_jdbc.source.transaction_list import Oldest
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.config.settings import TapSettings
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
-    from tap_spark_jdbc.source.transaction_list import Oldest
 
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -157,7 +157,8 @@ class LateWindow:
 
     Attributes:
         amount: Seconds, or units of a key that is no time; 0: there is no window.
-        seconds: The least window below a number that counts time.
+        seconds: The least window below a number, if the user has set none: by the number itself if
+            it counts time, otherwise by the keys of earlier runs.
         explicit: The user has set it, so that it applies below a bookmark with unknown rows too.
         text: How late rows are found, for users.
     """
@@ -213,6 +214,14 @@ class LateWindow:
         if lowered is not None or boundary is None or not boundary.buckets:
             return lowered
         return bookmark.value if boundary.since is None else boundary.since.value
+
+    def supposed(self, upper: KeyValue) -> Oldest | None:
+        """The oldest transaction to reckon with below a number that counts no time, where the
+        database shows none.
+        """
+        if not self.seconds or upper.key_type is not KeyType.INTEGER or _units_per_second(upper):
+            return None
+        return Oldest(int(self.seconds), int(time.time()))
 
     def since(
         self, upper: KeyValue, last: Bookmark | None, oldest: Oldest | None

@@ -255,7 +255,8 @@ class UnchangedStreams:
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         bounds = ColumnBounds(self.database.connection, sql, key)
         at = bounds.point_of_bookmark(bookmark)
-        sql = StreamSql(dialect, plan, sql.split, at, at, bookmark_since=since_of(bounds, bookmark))
+        since = since_of(bounds, bookmark)
+        sql = StreamSql(dialect, plan, sql.split, at, at, bookmark_since=since, upper_since=since)
         inside = range_condition(dialect.operand(key.column), sql.window)
         terms = " AND ".join([*self._at_bookmark(bounds, at), inside])
         rows = f"SELECT {mark(marks, dialect, plan)} AS m {sql.source} AND {terms}"

@@ -169,6 +169,11 @@ class StreamSql:
     upper_since: Point | None = None
 
     @property
+    def moves(self) -> bool:
+        """Whether the next run's window is another than the bookmark's."""
+        return self.upper != self.bookmark or self.upper_since != self.bookmark_since
+
+    @property
     def window(self) -> Range[Point]:
         """The bookmark's window."""
         return Range(self.bookmark_since or self.bookmark, self.bookmark, closed=True)
@@ -266,8 +271,7 @@ class StreamSql:
         cases = [f"WHEN {name} IS NULL THEN {int(RowBoundary.NULL)}"]
         at_bookmark = _window_condition(name, self.bookmark_since, self.bookmark)
         at_upper = _window_condition(name, self.upper_since, self.upper)
-        may_overlap = self.upper_since is not None and self.upper != self.bookmark
-        if at_bookmark and at_upper and may_overlap:
+        if at_bookmark and at_upper and self.upper_since is not None and self.moves:
             cases.append(f"WHEN {at_bookmark} AND {at_upper} THEN {self._marked(RowBoundary.BOTH)}")
         for condition, boundary in (
             (at_bookmark, RowBoundary.BOOKMARK),

@@ -65,23 +65,23 @@ class BoundaryAccount:
         `older` are sums of older fingerprints (`record_lines.fingerprints`), if they differ.
         """
         saved = self._extraction.saved_buckets
-        (present, both), changed = sums, changed_buckets(saved, sums[0])
-        if older is not None and len(others := changed_buckets(saved, older[0])) < len(changed):
-            (present, both), changed, self._older = older, others, True
+        changed = changed_buckets(saved, sums.present)
+        if older is not None:
+            others = changed_buckets(saved, older.present)
+            if len(others) < len(changed):
+                sums, changed, self._older = older, others, True
         self._changed = frozenset(changed) or None
-        for number, (rows, total) in present.items():
+        for number, (rows, total) in sums.present.items():
             if number not in changed:
                 self._at_bookmark.add_bucket(number, rows, total)
-        for number, (rows, total) in both.items():
-            if number not in changed:
-                self._at_upper.add_bucket(number, rows, total)
+        self._at_upper.add_following(sums, changed)
         return changed
 
     def look(self, each: Slice[Point]) -> Look:
         """Which rows of a slice need a second look."""
         sql = self._extraction.sql
         closed = each.key is not None and (each.key.closed or sql.upper_since is not None)
-        upper = (each.late or closed) and sql.upper != sql.bookmark
+        upper = (each.late or closed) and sql.moves
         return Look(sql.bookmark is not None, upper, each.nulls, self._changed, self._older)
 
     def begin_pieces(self) -> None:
@@ -221,7 +221,7 @@ class BoundaryAccount:
             return None
         if saved is not None and extraction.begins_below and upper.value < saved.value:
             return self._with_late_rows(saved)
-        if upper == extraction.sql.bookmark:
+        if not extraction.sql.moves:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
         return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from singer_spark.core.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.core.schema_mapping import stream_columns
@@ -24,7 +25,7 @@ from singer_spark.errors import shortage
 from tap_spark_jdbc.dialects.type_rules import complaint_of_bytes, spark_string
 from tap_spark_jdbc.extract.fingerprints import WindowSums
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_sql import RowBoundary
+from tap_spark_jdbc.plan.stream_sql import BOUNDARY_BITS, RowBoundary
 from tap_spark_jdbc.supply.columnar_query import Counted, Outcome, Sink, Unwritable, unwritten
 from tap_spark_jdbc.supply.columnar_source import lake_schema
 from tap_spark_jdbc.supply.record_lines import boundary_of, fingerprints, has_older, numbered
@@ -173,28 +174,26 @@ def bucket_work() -> tuple[Sink, Callable[[], tuple[WindowSums, WindowSums | Non
 
 @dataclass
 class _BucketSums:
-    present: WindowSums = field(default_factory=lambda: ({}, {}))
+    present: WindowSums = field(default_factory=WindowSums)
     older: WindowSums | None = None
 
     def add(self, rows: pa.RecordBatch, boundary: pa.Array) -> None:
         """As `Sink.add`."""
-        boundaries, hashes = boundary_of(boundary).to_pylist(), fingerprints(rows)
         if self.older is None and has_older(rows):
             self.older = deepcopy(self.present)
         if self.older is not None:
-            _add(self.older, boundaries, fingerprints(rows, older=True))
-        _add(self.present, boundaries, hashes)
+            _add(self.older, boundary, fingerprints(rows, older=True))
+        _add(self.present, boundary, fingerprints(rows))
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return sum(count for count, _ in self.present[0].values())
+        return sum(count for count, _ in self.present.present.values())
 
 
-def _add(sums: WindowSums, boundaries: list[int], hashes: list[bytes]) -> None:
-    for at, hashed in zip(boundaries, hashes, strict=True):
-        for each in sums if at == RowBoundary.BOTH else sums[:1]:
-            count, total = each.get(hashed[0], (0, 0))
-            each[hashed[0]] = count + 1, total + int.from_bytes(hashed, "big")
+def _add(sums: WindowSums, boundary: pa.Array, hashes: list[bytes]) -> None:
+    follow = pc.equal(boundary_of(boundary), int(RowBoundary.BOTH)).to_pylist()
+    for hashed, marked, follows in zip(hashes, boundary.to_pylist(), follow, strict=True):
+        sums.add(hashed, marked >> BOUNDARY_BITS, follows=follows)
 
 
 class JdbcReader(ABC):
