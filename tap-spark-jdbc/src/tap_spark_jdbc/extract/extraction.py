@@ -344,10 +344,10 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) 
 
 
 def _keeps_window(bounds: ColumnBounds, bookmark: Bookmark | None, whole: Range[Point]) -> bool:
-    """Whether the window stays as it is below a bookmark that stays.
+    """Whether the window below a bookmark that does not move stays as it is.
 
-    One of many rows, of which only sums are known, becomes narrower as soon as it may: it is read
-    in every run.
+    One with so many rows that only sums are known is read in every run, so it becomes narrower as
+    soon as it may.
     """
     boundary = None if bookmark is None else bookmark.boundary
     if boundary is None or not boundary.buckets or boundary.since is None:
@@ -372,7 +372,7 @@ def _next_window(
         return since_of(bounds, position.upper), position.upper.runs
     upper = whole.upper
     assert upper is not None
-    found = (oldest() or window.supposed(upper.value)) if window.amount else None
+    found = (oldest() or window.assumed(upper.value)) if window.amount else None
     since = window.since(upper.value, last, found)
     if since is None:
         return None, ()

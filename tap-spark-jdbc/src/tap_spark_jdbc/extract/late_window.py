@@ -215,9 +215,9 @@ class LateWindow:
             return lowered
         return bookmark.value if boundary.since is None else boundary.since.value
 
-    def supposed(self, upper: KeyValue) -> Oldest | None:
-        """The oldest transaction to reckon with below a number that counts no time, where the
-        database shows none.
+    def assumed(self, upper: KeyValue) -> Oldest | None:
+        """The oldest transaction as assumed where the database shows no list; None: the window does
+        not need it.
         """
         if not self.seconds or upper.key_type is not KeyType.INTEGER or _units_per_second(upper):
             return None
