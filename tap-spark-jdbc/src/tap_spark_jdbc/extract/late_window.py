@@ -157,16 +157,18 @@ class LateWindow:
 
     Attributes:
         amount: Seconds, or units of a key that is no time; 0: there is no window.
-        seconds: The least window below a number, if the user has set none: by the number itself if
-            it counts time, otherwise by the keys of earlier runs.
+        seconds: The least window below a number that counts time.
         explicit: The user has set it, so that it applies below a bookmark with unknown rows too.
         text: How late rows are found, for users.
+        assumed_age: For how many seconds a transaction is assumed to be open below a number, where
+            the database shows none.
     """
 
     amount: float = 0
     seconds: float = 0
     explicit: bool = False
     text: str = "none"
+    assumed_age: int = 0
 
     @classmethod
     def of(cls, plan: StreamPlan, settings: TapSettings, dialect: Dialect) -> LateWindow:
@@ -180,10 +182,12 @@ class LateWindow:
         name, given = "safety_lag_seconds", settings.safety_lag_seconds
         if counts and settings.safety_lag_rows is not None:
             name, given = "safety_lag_rows", settings.safety_lag_rows
+        reason = none_late.get("all") or (none_late.get("numbers") if counts else None)
+        if dialect.shares_snapshots:
+            reason = reason or "its snapshots show them"
         if given is None:
-            reason = none_late.get("all") or (none_late.get("numbers") if counts else None)
-            if dialect.shares_snapshots or reason is not None:
-                return cls(text=f"none: {reason or 'its snapshots show them'}")
+            if reason is not None:
+                return cls(text=f"none: {reason}")
             if not counts and not kind.is_moment:
                 return cls(text=f"none: {name} is not set, and has no default for {kind} keys")
         default = DEFAULT_ROWS if counts else DEFAULT_SECONDS
@@ -194,7 +198,8 @@ class LateWindow:
         seconds = 0.0
         if counts and settings.safety_lag_rows is None:
             seconds = DEFAULT_SECONDS if given is None else given
-        return cls(amount, seconds, given is not None, f"window of {amount:,g} {unit}")
+        text, explicit = f"window of {amount:,g} {unit}", given is not None
+        return cls(amount, seconds, explicit, text, 0 if reason is not None else int(seconds))
 
     def below_unknown(self, bookmark: Bookmark) -> KeyValue | None:
         """Where a run begins below a bookmark that does not say which rows were sent there; None:
@@ -219,9 +224,9 @@ class LateWindow:
         """The oldest transaction as assumed where the database shows no list; None: the window does
         not need it.
         """
-        if not self.seconds or upper.key_type is not KeyType.INTEGER or _units_per_second(upper):
+        if not self.assumed_age or _units_per_second(upper):
             return None
-        return Oldest(int(self.seconds), int(time.time()))
+        return Oldest(self.assumed_age, int(time.time()))
 
     def since(
         self, upper: KeyValue, last: Bookmark | None, oldest: Oldest | None
