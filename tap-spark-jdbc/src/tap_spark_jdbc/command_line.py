@@ -23,7 +23,7 @@ from singer_spark.errors import (
     StorageError,
     one_line,
 )
-from singer_spark.program.frame import root_failure
+from singer_spark.program.frame import root_failure, stopped_before
 from singer_spark.program.logs import LEVELS, set_up_logs
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ def _run_and_leave_failure(options: dict[str, Any]) -> None:
     except (BrokenPipeError, SkippedStreamsError):
         raise
     except Exception as error:
-        if not (options["discover"] or options["dry_run"] or options["test"]):
+        is_run = not (options["discover"] or options["dry_run"] or options["test"])
+        if is_run and stopped_before(error) is None:
             # The user should not have to wait long for the error because the bucket does not
             # answer.
             leaving = Thread(

@@ -5,6 +5,8 @@ at.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,8 +21,15 @@ import pytest
 from end_to_end.here import run_here
 from end_to_end.pipe import Pipe
 from servers.webhook import Webhook, listening
-from singer_spark.state.handover import failure_path, leave_failure, take_failure
+from singer_spark.core.signals import Stopped
+from singer_spark.state.handover import (
+    FAILURE_VARIABLE,
+    failure_path,
+    leave_failure,
+    take_failure,
+)
 from singer_spark.store.storage import Storage
+from tap_spark_jdbc import command_line
 from target_spark_lake.commit.run_reports import runs
 from target_spark_lake.layout import Layout
 
@@ -101,3 +110,26 @@ def test_failure_of_earlier_tap_is_ignored(tmp_path: Path) -> None:
     assert take_failure(lake, "shop", {}, now) == "the password is wrong"
     (tmp_path / failure_path("shop")).write_text("{")
     assert take_failure(lake, "shop", {}, now) is None
+
+
+def test_signal_is_no_failure_of_the_tap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that follows a signal, as files are closed, is not left for the target."""
+
+    def ends(_: dict[str, Any]) -> None:
+        try:
+            raise Stopped(signal.SIGTERM)
+        finally:
+            os.fstat(1_000_000)
+
+    reason = tmp_path / "reason.json"
+    monkeypatch.setenv(FAILURE_VARIABLE, str(reason))
+    monkeypatch.setattr(command_line, "_run", ends)
+    config = tmp_path / "tap.json"
+    config.write_text('{"jdbc_url": "jdbc:sqlite:shop.db"}')
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        command_line.command.main(["--config", str(config)], standalone_mode=False)
+    assert not reason.exists()
+    monkeypatch.setattr(command_line, "_run", lambda _: os.fstat(1_000_000))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        command_line.command.main(["--config", str(config)], standalone_mode=False)
+    assert "Bad file descriptor" in reason.read_text()

@@ -84,7 +84,7 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     ) as left:  # click exits like this when it meets a closed pipe, and puts a wrapper there
         sys.stdout, code = output, left.code
     except Exception as error:
-        if stopped := _stopped_before(error):
+        if stopped := stopped_before(error):
             raise stopped from error
         failed, code = True, report(root_failure(error), program)
     try:
@@ -94,7 +94,7 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     return code
 
 
-def _stopped_before(error: BaseException | None) -> Stopped | None:
+def stopped_before(error: BaseException | None) -> Stopped | None:
     """The signal that led to an error while things were being closed; None: there was none."""
     while error is not None and not isinstance(error, Stopped):
         error = error.__context__
