@@ -119,7 +119,7 @@ class Extraction:
             upper = bounds.known(upper, at_bookmark)
             whole = Range(lower, upper, closed=True)
             stays = upper == at_bookmark
-            if plan.end_value is None and not (stays and _keeps_window(bounds, kept, whole)):
+            if plan.end_value is None and not (stays and _keeps_window(dialect, kept, whole)):
                 upper_since, runs = _next_window(
                     bounds, whole, kept, progress.split, window, oldest
                 )
@@ -343,7 +343,7 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, window: LateWindow) 
     return bounds.point_of(lowered)
 
 
-def _keeps_window(bounds: ColumnBounds, bookmark: Bookmark | None, whole: Range[Point]) -> bool:
+def _keeps_window(dialect: Dialect, bookmark: Bookmark | None, whole: Range[Point]) -> bool:
     """Whether the window below a bookmark that does not move stays as it is.
 
     One with so many rows that only sums are known is read in every run, so it becomes narrower as
@@ -353,7 +353,7 @@ def _keeps_window(bounds: ColumnBounds, bookmark: Bookmark | None, whole: Range[
     if boundary is None or not boundary.buckets or boundary.since is None:
         return True
     is_read = whole.lower is not None and whole.lower.value == boundary.since.value
-    return bounds.sql.dialect.shares_snapshots or not is_read
+    return dialect.shares_snapshots or not is_read
 
 
 def _next_window(

@@ -153,6 +153,12 @@ class BoundaryBuilder:
         self._single = False
         self._sums[number] += total
 
+    def add_buckets(self, sums: Sums, changed: set[int]) -> None:
+        """Add the buckets that have not changed."""
+        for number, (rows, total) in sums.items():
+            if number not in changed:
+                self.add_bucket(number, rows, total)
+
     def add_following(self, sums: WindowSums, changed: set[int]) -> None:
         """Add the rows of one window that are also in the next, without those of the changed
         buckets.
@@ -162,9 +168,7 @@ class BoundaryBuilder:
                 if hashed[0] not in changed:
                     self.add(hashed, mark)
             return
-        for number, (rows, total) in sums.following.items():
-            if number not in changed:
-                self.add_bucket(number, rows, total)
+        self.add_buckets(sums.following, changed)
 
     def add_boundary(self, boundary: Boundary) -> None:
         """Add all rows of a boundary built earlier."""

@@ -71,9 +71,7 @@ class BoundaryAccount:
             if len(others) < len(changed):
                 sums, changed, self._older = older, others, True
         self._changed = frozenset(changed) or None
-        for number, (rows, total) in sums.present.items():
-            if number not in changed:
-                self._at_bookmark.add_bucket(number, rows, total)
+        self._at_bookmark.add_buckets(sums.present, changed)
         self._at_upper.add_following(sums, changed)
         return changed
 
