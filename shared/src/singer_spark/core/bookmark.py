@@ -243,9 +243,9 @@ class Bookmark:
             ever be.
         runs: The moments at which runs fixed their upper bounds, by the database's clock in whole
             seconds, each with that bound. They range from the last run that began before the oldest
-            open transaction to the last run. Only kept for a key of whole numbers; if the database
-            does not report which transactions are open, the clock is the tap's, and one of some
-            minutes is assumed.
+            open transaction to the last run. Only kept for a key of whole numbers. If the database
+            does not report which transactions are open, the clock is the tap's, and a transaction
+            of some minutes is assumed.
     """
 
     replication_key: str
