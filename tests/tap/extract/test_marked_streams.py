@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from tap.conftest import Tap
 from tap.opened import login
 from tap.source.mariadb_pipes import run as executed
+from tap_spark_jdbc.extract import fingerprints
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
-from tap_spark_jdbc.supply import jdbc_reader
+from tap_spark_jdbc.supply import boundary_account, jdbc_reader
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = [
@@ -139,10 +141,20 @@ CHANGES = [
 ]
 
 
-def test_news_is_found_as_by_itself(shop, monkeypatch) -> None:
+@pytest.fixture
+def few_hashes(monkeypatch):
+    """Of more than two rows, only the sums of buckets are kept."""
+    for module in (fingerprints, boundary_account):
+        monkeypatch.setattr(module, "MAX_WINDOW_HASHES", 2)
+
+
+@pytest.mark.parametrize("hashes", [None, "few_hashes"], ids=["one by one", "buckets"])
+def test_news_is_found_as_by_itself(shop, monkeypatch, request, statements, hashes) -> None:
     """Whatever changes in some of several tables, a run sends what it would send if it asked each
     by itself.
     """
+    if hashes is not None:
+        request.getfixturevalue(hashes)
     tap, execute = shop(len(CHANGES) + 2)
     execute(f"alter table t{len(CHANGES)} rename to other")
     state = tap.run_here().succeeded().final_state
@@ -156,7 +168,16 @@ def test_news_is_found_as_by_itself(shop, monkeypatch) -> None:
 
     assert records(together) == records(each_alone)
     assert schemas(together) == schemas(each_alone)
-    assert together.final_state == each_alone.final_state
+    if hashes is None:
+        assert together.final_state == each_alone.final_state
+    # The next run reads none of these rows again, nor those beside a deleted one: only the table
+    # with a row without key, in two slices.
+    statements.clear()
+    again = tap.run_here(state=together.final_state).succeeded()
+    assert len(records(again)) == 1
+    # SQLite can't hash, so it is not asked for a sum of many rows.
+    if hashes is None or "sqlite" not in tap.config["jdbc_url"]:
+        assert statements.count("read") == 2
 
 
 def test_changed_stream_is_asked_together_later(shop, statements) -> None:
@@ -172,6 +193,28 @@ def test_changed_stream_is_asked_together_later(shop, statements) -> None:
 
     assert not records(tap.run_here(state=late.final_state).succeeded())
     assert "read" not in statements
+
+
+@pytest.mark.usefixtures("few_hashes")
+@pytest.mark.parametrize("shop", ["mariadb", "mysql"], indirect=True)
+def test_rows_of_buckets_are_not_read_without_news(shop, statements) -> None:
+    """Each table with too many rows for single fingerprints has a statement of its own; after a
+    run with news, too, and after one whose state has no sum of their marks.
+    """
+    tap, execute = shop(2)
+    first = tap.run_here().succeeded().final_state
+    execute("update t1 set note = 'n' where id = 4")
+    changed = tap.run_here(state=first).succeeded()
+    older = json.loads(json.dumps(changed.final_state))
+    for each in older["bookmarks"].values():
+        assert each["boundary"]["buckets"]
+        del each["boundary"]["checksum"]
+    again = tap.run_here(state=older).succeeded()
+    assert again.final_state == changed.final_state
+    for state in (first, changed.final_state):
+        statements.clear()
+        found = records(tap.run_here(state=state).succeeded())
+        assert bool(found) == ("read" in statements) == (state is first)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-Sums = dict[int, tuple[int, int]]
-"""(rows, sum of fingerprints) by bucket."""
+Sums = dict[int, tuple[int, int, int]]
+"""(rows, sum of fingerprints, sum of marks) by bucket."""
 _BYTES = HASH_CHARACTERS // 2
 # Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an
 # empty text.
@@ -112,8 +112,8 @@ class WindowSums:
     def add(self, hashed: bytes, mark: int, *, follows: bool) -> None:
         """Add a row; `follows`: it is also in the window of the upper bound."""
         for sums in (self.present, self.following) if follows else (self.present,):
-            rows, total = sums.get(hashed[0], (0, 0))
-            sums[hashed[0]] = rows + 1, total + int.from_bytes(hashed, "big")
+            rows, total, marks = sums.get(hashed[0], (0, 0, 0))
+            sums[hashed[0]] = rows + 1, total + int.from_bytes(hashed, "big"), marks + mark
         if follows and self.single is not None:
             self.single.append((hashed, mark))
             if len(self.single) > MAX_WINDOW_HASHES:
@@ -147,17 +147,20 @@ class BoundaryBuilder:
         if self.rows <= MAX_WINDOW_HASHES:
             self._hashes.append(fingerprint.hex())
 
-    def add_bucket(self, number: int, rows: int, total: int) -> None:
-        """Add a whole bucket of rows of which only the sum is known."""
+    def add_bucket(self, number: int, rows: int, total: int, marks: int = 0) -> None:
+        """Add a whole bucket of rows of which only the sums are known."""
+        # Either all rows of a stream have marks, or none has.
+        self._marked += rows if marks else 0
+        self._mark_sum += marks
         self.rows += rows
         self._single = False
         self._sums[number] += total
 
     def add_buckets(self, sums: Sums, changed: set[int]) -> None:
         """Add the buckets that have not changed."""
-        for number, (rows, total) in sums.items():
+        for number, bucket in sums.items():
             if number not in changed:
-                self.add_bucket(number, rows, total)
+                self.add_bucket(number, *bucket)
 
     def add_following(self, sums: WindowSums, changed: set[int]) -> None:
         """Add the rows of one window that are also in the next, without those of the changed
@@ -183,8 +186,8 @@ class BoundaryBuilder:
 
     @property
     def marks(self) -> int | None:
-        """The sum of the marks of all rows; None: there are too many, or one has no mark."""
-        return self._mark_sum if self._single and self._marked == self.rows else None
+        """The sum of the marks of all rows; None: one has no mark."""
+        return self._mark_sum if self._marked == self.rows else None
 
     def build(self, most: int = MAX_WINDOW_HASHES) -> Boundary:
         """The boundary of all rows added; by buckets, if there are more than `most`."""
@@ -198,12 +201,12 @@ def fingerprint(record: bytes) -> bytes:
     return hashlib.sha256(record).digest()[:_BYTES]
 
 
-def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int]]) -> set[int]:
-    """The buckets with a changed row; `present` is (rows, sum of fingerprints) of each."""
+def changed_buckets(saved: tuple[int, ...], present: Sums) -> set[int]:
+    """The buckets with a changed row."""
     return {
         number
         for number in range(BUCKETS)
-        if saved[number] != present.get(number, (0, 0))[1] % 2**64
+        if saved[number] != present.get(number, (0, 0, 0))[1] % 2**64
     }
 
 

@@ -243,6 +243,15 @@ class LateWindow:
                 base = _key_before(oldest, upper, last)
         return min(upper.minus(width), base.minus(width))
 
+    def is_widened(self, bookmark: Bookmark) -> bool:
+        """Whether open transactions have made the window below a bookmark more than twice as
+        wide.
+        """
+        since = None if bookmark.boundary is None else bookmark.boundary.since
+        return since is not None and since.value < bookmark.value.minus(
+            2 * self._width(bookmark.value)
+        )
+
     def _width(self, upper: KeyValue) -> float:
         return max(self.amount, self.seconds * _units_per_second(upper))
 

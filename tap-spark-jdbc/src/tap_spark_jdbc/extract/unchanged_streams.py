@@ -77,6 +77,11 @@ class _Part:
     found: str
     boundary: Boundary | None = None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether so many rows have to be summed up that it has a statement of its own."""
+        return self.boundary is not None and bool(self.boundary.buckets)
+
     def is_same(self, answer: str) -> bool:
         """Whether this answer says that nothing has changed."""
         if self.boundary is None:
@@ -131,8 +136,19 @@ class UnchangedStreams:
         parts = [
             part for each in bookmarks if (part := self._marked_part(*each, marks)) is not None
         ]
-        if not parts:
-            return []
+        large = [part for part in parts if part.is_large]
+        # Their rows would otherwise be read by one statement each, so that is no longer for DDL.
+        found = [
+            part.extraction
+            for each in large
+            for part in self._unchanged([each], self.database.connection)
+        ]
+        if len(large) == len(parts):
+            return found
+        return found + self._by_few_marks([part for part in parts if not part.is_large], marks)
+
+    def _by_few_marks(self, parts: Sequence[_Part], marks: Marks) -> list[Extraction]:
+        """The unchanged ones among streams of few rows each."""
         if not marks.begin or not self.database.connection.holds:
             return self._asked(parts, self.database.connection)
         with closing(self.database.another_connection()) as connection:
@@ -247,6 +263,9 @@ class UnchangedStreams:
         window = LateWindow.of(plan, self.database.settings, dialect)
         assert key is not None
         if boundary is None or window.below_unknown(bookmark) is not None:
+            return None
+        # So many texts would not fit in memory; reading a wide window can make it narrow again.
+        if boundary.buckets and (not marks.hashed or window.is_widened(bookmark)):
             return None
         if marks_of(dialect, plan) is None or (
             key.textual and boundary.since is not None and not boundary.since.raw

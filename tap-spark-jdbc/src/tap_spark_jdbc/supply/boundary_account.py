@@ -220,8 +220,12 @@ class BoundaryAccount:
         if saved is not None and extraction.begins_below and upper.value < saved.value:
             return self._with_late_rows(saved)
         if not extraction.sql.moves:
-            changed = self._new_at_bookmark > 0 or self._reads_unseen
-            return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
+            boundary = self._boundary_at_bookmark()
+            known = None if saved is None or saved.boundary is None else saved.boundary.checksum
+            # By the checksum of the rows that are left, the next run need not read them.
+            changed = boundary.checksum not in (None, known)
+            changed = changed or self._new_at_bookmark > 0 or self._reads_unseen
+            return extraction.bookmark_at(upper, boundary) if changed else None
         return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
     def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
@@ -264,9 +268,9 @@ class BoundaryAccount:
         return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)
 
     def _sealed(self, boundary: Boundary, rows: BoundaryBuilder) -> Boundary:
-        """The boundary of these rows, with a checksum if each is known and has a mark."""
+        """The boundary of these rows, with a checksum if each has a mark."""
         sql, marks = self._extraction.sql, rows.marks
-        if marks is None or not boundary.hashes:
+        if marks is None or not boundary.rows:
             return boundary
         return replace(boundary, checksum=checksum(sql.dialect, sql.plan, boundary.rows, marks))
 

@@ -187,7 +187,7 @@ class _BucketSums:
 
     def close(self) -> int:
         """As `Sink.close`."""
-        return sum(count for count, _ in self.present.present.values())
+        return sum(rows for rows, _, _ in self.present.present.values())
 
 
 def _add(sums: WindowSums, boundary: pa.Array, hashes: list[bytes]) -> None:
