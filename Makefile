@@ -34,26 +34,26 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 help:
-	@echo "make setup   all that is needed, into .venv"
+	@echo "make setup   install everything into .venv"
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
-	@echo "make recording  the README's pictures of a first run and of the report, made anew"
+	@echo "make recording  record the README's pictures of a first run and of the report"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
-	@echo "make test ENGINE=spark ARGS=tests/end_to_end  the pipes with everything in Spark's tasks"
-	@echo "make test SPARK=3.5  what depends on Spark, on another version of it (3.5, 4.0, 4.1 or 4.2)"
-	@echo "make smoke SPARK=3.5  the least of it: each engine, first load, increment and merge"
-	@echo "make quick   the short tests that need no JVM and no server"
+	@echo "make test ENGINE=spark ARGS=tests/end_to_end  the pipes with all work in Spark tasks"
+	@echo "make test SPARK=3.5  the tests that depend on Spark, with another version (3.5, 4.0, 4.1 or 4.2)"
+	@echo "make smoke SPARK=3.5  the most important of these: each engine, first load, increment and merge"
+	@echo "make quick   the short tests, which need no JVM and no server"
 	@echo "make check   lint, types, import rules, links of the docs: what CI runs"
-	@echo "make docs    the documentation as pages for a browser, in site/"
-	@echo "make bench   the benchmarks, with tables at the end"
-	@echo "make wheels  three wheels, in dist/, to install without this checkout"
-	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
+	@echo "make docs    build the documentation as web pages, in site/"
+	@echo "make bench   run the benchmarks and print their tables"
+	@echo "make wheels  build the three wheels in dist/, to install without this checkout"
+	@echo "make lock    update requirements.lock to the newest versions that pyproject.toml allows"
 
 setup: .venv/.ready .demo/shop.db
 
 demo: setup
 	@bash demo/run.sh
 
-# The README's pictures, best made on a quiet machine: a real first run, the next one and a query; the report of a small lake.
+# The README's pictures, best recorded on a quiet machine: a first run, the next one and a query; the report of a small lake.
 recording: .venv/.tested
 	@PYTHONPATH=tests $(PYTHON) demo/record.py docs/first-run.svg
 	@PYTHONPATH=tests $(PYTHON) demo/report_picture.py docs/report
@@ -113,7 +113,7 @@ lock: | $(UV)
 	@$(UV) pip install --quiet --python $(PYTHON) --require-hashes --requirement requirements-dev.lock
 	@touch $@
 
-# The locked environment, but for PySpark.
+# The locked environment, except for PySpark.
 .venv-spark-%/.tested: tests/spark_versions/%.lock requirements-dev.lock $(SETTINGS) | $(UV)
 	@echo "setting up PySpark $* in $(@D) ..."
 	@$(UV) venv --quiet --clear --python ">=3.11,<3.14" $(@D)
@@ -127,7 +127,7 @@ wheels: setup
 	@rm -rf dist
 	@for package in $(PACKAGES); do (cd $$package && ../$(PYTHON) -m hatchling build --target wheel --directory ../dist) || exit 1; done
 
-# meltano.yml reads this shop; `make demo` makes it anew.
+# meltano.yml reads this shop; `make demo` recreates it.
 .demo/shop.db: | .venv/.ready
 	@$(PYTHON) demo/make_database.py $@
 

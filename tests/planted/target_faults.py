@@ -134,7 +134,7 @@ TARGET_FAULTS = (
         (*LOCK, *PIPELINE_RUN),
     ),
     Fault(
-        "a run that only slept commits after it was taken for dead",
+        "a run that only slept commits after its lock was taken over",
         "target:commit/recovery.py",
         "    if not journal.decide(storage, layout, body):\n        return False\n",
         "",

@@ -69,8 +69,8 @@ def open_source(
 
     Starts no JVM.
 
-    ConfigurationError: a setting is invalid, or records are changed on their way, so that they
-    can't be compared.
+    ConfigurationError: a setting is invalid, or records are changed in transit, so they can't be
+    compared.
     """
     changes = [name for name in _CHANGES_RECORDS if config.get(name)]
     if changes:

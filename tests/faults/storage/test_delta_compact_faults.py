@@ -149,7 +149,7 @@ def test_delta_compaction_keeps_concurrent_writes(
 def test_delta_compaction_with_changed_rows_waits(
     tables: Callable[[object], CompactedTables],
 ) -> None:
-    """A compaction of Delta tables that meets changed rows waits for a person."""
+    """A compaction of Delta tables that meets changed rows needs a decision by hand."""
     lake = tables("changed")
     seen = lake.table(CHANGES).version()
     with pytest.raises(StorageError, match=rf"LAKE-085 .*TO VERSION AS OF.*{seen}"):

@@ -258,7 +258,7 @@ def _refuse_mapping(config: Mapping[str, Any]) -> None:
     if wants_mapping(config):
         raise ConfigurationError(
             LakeCode.NOT_COMPARABLE,
-            "stream_maps or flattening change records on their way, so the lake's rows are not "
+            "stream_maps or flattening change records in transit, so the lake's rows are not "
             "the source's: there is nothing to compare",
         )
 
