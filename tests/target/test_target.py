@@ -96,7 +96,7 @@ def test_unknown_messages_are_skipped(lake: Lake, caplog) -> None:
     lake.load(schema("s", ID), odd, record("s", id=1), odd, activate, state(x=1))
     assert lake.rows("s", "id") == [(1,)]
     assert [each.message for each in caplog.records if "PING" in each.message] == [
-        "input line 2: messages of type 'PING' are unknown, skipped"
+        "input line 2: messages of type 'PING' are unknown and are skipped"
     ]
 
 

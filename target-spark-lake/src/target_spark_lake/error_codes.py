@@ -11,7 +11,7 @@ class LakeCode(ErrorCode):
     INPUT_MALFORMED = (
         "LAKE-001",
         "A line of the input is not a Singer message.",
-        "Look at what writes to the pipe: only the tap may write to its standard output.",
+        "Check what writes to the pipe: only the tap may write to its standard output.",
     )
     SCHEMA_MESSAGE = (
         "LAKE-002",
@@ -55,7 +55,7 @@ class LakeCode(ErrorCode):
     )
     BATCH_FILE_DAMAGED = (
         "LAKE-011",
-        "A batch file is not whole, not of its format, or not as its tap wrote it.",
+        "A batch file is incomplete, not of its format, or not as its tap wrote it.",
         "Run the tap again.",
     )
     BATCH_FILE_MISSING = (
@@ -101,7 +101,7 @@ class LakeCode(ErrorCode):
     )
     SHRUNK_TABLE = (
         "LAKE-024",
-        "A table came whole with far fewer rows than it has.",
+        "A stream was sent in full with far fewer rows than its table has.",
         "If that is right, [accept it once](load-methods.md#a-table-that-shrinks).",
     )
     TOO_MANY_DELETES = (
@@ -181,7 +181,7 @@ class LakeCode(ErrorCode):
     )
     TABLE_MOVED = (
         "LAKE-052",
-        "The rows of a stream so far are in another table.",
+        "The rows that a stream has loaded so far are in another table.",
         "Set `path` back, or run `spark-lake state reset --stream …` first.",
     )
     TABLE_NAME = (
@@ -221,7 +221,7 @@ class LakeCode(ErrorCode):
     )
     RESUMPTION_LOST = (
         "LAKE-064",
-        "The run continues a dead run, of which the staged rows can't be used.",
+        "The run continues a dead run, whose staged rows can't be used.",
         "Run tap and target again: they start from the saved state.",
     )
     NOT_PUBLISHED_YET = (
@@ -238,7 +238,7 @@ class LakeCode(ErrorCode):
     CANNOT_ABANDON = (
         "LAKE-067",
         "The run can't be abandoned: it is unknown, published, or was never committed.",
-        "`spark-lake runs` shows the runs and what became of them.",
+        "`spark-lake runs` shows the runs and their outcomes.",
     )
     UNDECIDED = (
         "LAKE-068",
@@ -248,7 +248,7 @@ class LakeCode(ErrorCode):
     STAGED_INCOMPLETE = (
         "LAKE-070",
         "Staged files do not hold what was written to them.",
-        "Run again. If it stays, check the store.",
+        "Run again. If the error persists, check the store.",
     )
     SPARK_TASK_FAILED = (
         "LAKE-071",
@@ -257,8 +257,8 @@ class LakeCode(ErrorCode):
     )
     EXECUTORS_UNSUITABLE = (
         "LAKE-072",
-        "The executors or the Spark Connect server lack a package, or the way to the bucket.",
-        "Install it there, or set `engine` to `local`.",
+        "The executors or the Spark Connect server lack a package or access to the bucket.",
+        "Install the package or give access there, or set `engine` to `local`.",
     )
     FOREIGN_FILE = (
         "LAKE-073",
@@ -282,7 +282,7 @@ class LakeCode(ErrorCode):
     )
     TABLE_BUSY = (
         "LAKE-082",
-        "Other programs write to a table all the time.",
+        "Other programs keep writing to a table.",
         "Run again at a quieter time.",
     )
     CATALOG_FAILED = (
@@ -292,7 +292,7 @@ class LakeCode(ErrorCode):
     )
     CATALOG_MISMATCH = (
         "LAKE-084",
-        "The Iceberg catalog, or its entry of a table, is another than the lake's.",
+        "The Iceberg catalog, or its entry for a table, is not the lake's.",
         "Run with the target's config, or give the stream another `path` or `namespace`.",
     )
     CHANGED_BEFORE_PUBLISHED = (
@@ -339,7 +339,7 @@ class LakeCode(ErrorCode):
     )
     TAP_REFUSED = (
         "LAKE-095",
-        "The tap, asked for its tables or for what there is to read, ended with an error.",
+        "The tap failed when it was asked for its tables or for what there is to read.",
         "The message is the tap's; look up its own code.",
     )
     FILE_UNWRITABLE = (
@@ -369,8 +369,8 @@ class LakeCode(ErrorCode):
     )
     NOT_CONVERTIBLE = (
         "LAKE-104",
-        "A table can't be converted to another format as its files are.",
-        "Load the stream once with `overwrite` before it is converted.",
+        "A table's files can't be converted to another format as they are.",
+        "Load the stream once with `overwrite`, then convert the table.",
     )
     VIEW_IMPOSSIBLE = (
         "LAKE-105",
@@ -385,6 +385,6 @@ class LakeCode(ErrorCode):
     )
     KNOWN_STREAM_SKIPPED = (
         "LAKE-111",
-        "The tap can't read a stream that arrived before, so nothing was published.",
+        "The tap can't read a stream that was loaded before, so nothing was published.",
         "Look at the tap's own message, or set its `on_stream_error` to `skip`.",
     )

@@ -105,7 +105,7 @@ class TargetSparkLake(HookedTarget):
         idle = sorted(set(expanded) - set(self.config_jsonschema["properties"]))
         if idle:
             self.logger.warning(
-                "settings of the SDK that mean nothing here are ignored: %s", ", ".join(idle)
+                "SDK settings that have no effect here are ignored: %s", ", ".join(idle)
             )
         return expanded
 
@@ -252,7 +252,7 @@ class TargetSparkLake(HookedTarget):
         shrink = click.Option(
             ["--accept-shrink"],
             is_flag=True,
-            help="Accept tables with far fewer rows, whatever max_shrink_percent.",
+            help="Accept tables with far fewer rows, regardless of max_shrink_percent.",
         )
         command.params += [level, shrink]
         command.help = "Loads Singer messages from standard input into a lake, exactly once."

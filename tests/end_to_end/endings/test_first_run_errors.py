@@ -318,6 +318,6 @@ def test_locked_pipeline_names_the_holder(shop: JSON, tmp_path: Path) -> None:
     assert {"LockedError", "SourceError"} <= said.classes
     line = said.line(TARGET)
     assert str(os.getpid()) in line
-    assert "wait for its end" in line.partition("--force")[0]
+    assert "wait for it to finish" in line.partition("--force")[0]
     assert "the target ended first" in said.line(TAP)
     assert not (tmp_path / "lake/raw").exists()

@@ -132,9 +132,8 @@ def test_matching_rows_stay_in_database(
             assert found() == (other, 2 * 902)
         monkeypatch.setattr(ChecksumSql, "sums", lambda *_: "SELECT nothing FROM nowhere")
         assert verified(trip, stream) == other
-    assert (
-        f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
-    )
+    said = f"stream {stream}: all rows are read, because the database made no checksums: "
+    assert said in caplog.text
 
 
 def test_wide_rows_are_fetched_in_small_batches(

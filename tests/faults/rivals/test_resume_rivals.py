@@ -102,7 +102,7 @@ def test_only_one_of_two_runs_resumes(
             rival.start()
         for rival in rivals:
             rival.join()
-        reported = ("is held by process", "run tap and target again")
+        reported = ("is held by process", "Run tap and target again")
         assert all(any(words in str(error) for words in reported) for error in lost)
         assert won
         assert len(won) + len(lost) == 2

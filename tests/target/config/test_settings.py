@@ -108,7 +108,7 @@ def test_unknown_setting_suggests_nearest_name() -> None:
         "config: format: must be one of parquet, delta, iceberg, not 'csv'",
         "loadmethod: no such setting (did you mean 'load_method'?)",
         "quarantine: no such setting",
-        "pipeline: is required outside of `meltano run`, the name of the isolated state",
+        "pipeline: is required outside of `meltano run` (it names the pipeline's state)",
     ]
 
 

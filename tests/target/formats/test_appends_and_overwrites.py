@@ -92,7 +92,7 @@ def test_setting_cannot_append_to_a_full_table(
         caplog.clear()
         lake.load(whole, *(record("s", id=n) for n in rows), load_method="append-only")
         assert lake.rows("s", "id") == [(n,) for n in rows]
-        reported = [line for line in caplog.messages if "stream s: it comes whole" in line]
+        reported = [line for line in caplog.messages if "stream s: it is sent in full" in line]
         assert len(reported) == (1 if len(rows) == 2 else 0)
     # A table without a key can be no other.
     lake.load(schema("k", ID, **FULL), record("k", id=1), load_method="upsert")

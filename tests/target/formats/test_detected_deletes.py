@@ -275,14 +275,14 @@ def test_repeated_schema_changes_nothing(lake: Lake) -> None:
         (
             [items(), announced(("name",))],
             ConfigurationError,
-            "present keys by name, and the table's key is id",
+            "the source's keys as name, but the table's key is id",
         ),
         (
             [announced(), items()],
             ProtocolError,
-            "s__keys: its SCHEMA says x-keys-of 's', which is not a stream",
+            "s__keys: its SCHEMA says x-keys-of 's', but no such stream",
         ),
-        ([items(), announced(), announced(of="s__keys")], ProtocolError, "which is not a stream"),
+        ([items(), announced(), announced(of="s__keys")], ProtocolError, "but no such stream"),
         (
             [items(), announced(), {**announced(), "stream": "more"}],
             ProtocolError,

@@ -1,5 +1,5 @@
-"""A table that comes whole with far fewer rows than it has: with a limit, the run fails before its
-commit.
+"""A stream that is sent in full with far fewer rows than its table has: with a limit, the run
+fails before its commit.
 """
 
 from __future__ import annotations

@@ -56,22 +56,22 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "another number of rows": (
         "parquet",
         lambda batch, _: {"files": [{**batch["files"][0], "rows": 3}]},
-        "holds 2 records, the tap wrote 3",
+        "holds 2 records, but the tap wrote 3",
     ),
     "another number of lines": (
         "jsonl",
         lambda batch, _: {"files": [{**batch["files"][0], "rows": 3}]},
-        "holds 1 records, the tap wrote 3",
+        "holds 1 records, but the tap wrote 3",
     ),
     "more rows than said": (
         "parquet",
         lambda batch, _: {"files": [{**batch["files"][0], "rows": 1}]},
-        "holds 2 records, the tap wrote 1",
+        "holds 2 records, but the tap wrote 1",
     ),
     "more lines than said": (
         "jsonl",
         lambda batch, _: {"files": [{**batch["files"][0], "rows": 0}]},
-        "holds 1 records, the tap wrote 0",
+        "holds 1 records, but the tap wrote 0",
     ),
     "other columns": (
         "parquet",
@@ -86,7 +86,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "Parquet said to be JSON lines": (
         "parquet",
         lambda *_: {"encoding": {"format": "jsonl"}},
-        "is a Parquet file, the tap says jsonl",
+        "is a Parquet file, but the tap says jsonl",
     ),
     "an unknown format": (
         "jsonl",

@@ -311,7 +311,7 @@ def test_set_state_warns_about_dropped_checkpoint(
     run.write_checkpoint(state_of(9), {}, {"format_version": 1, "settings": "", "streams": {}})
     with caplog.at_level(logging.WARNING):
         numbers(lake).update(completed(state_of(2)))
-    assert f"What run {run.run_id}, which died, had staged is dropped" in caplog.text
+    assert f"What dead run {run.run_id} had staged is dropped" in caplog.text
     assert not lake.storage().exists(LAYOUT.checkpoint)
 
 

@@ -87,7 +87,7 @@ def test_check_names_each_unreadable_table(tmp_path: Path, postgresql: PostgreSQ
             assert 'ON "public"."orders" ("at")' in index
             assert found["clock"] == [("ok", "the database's and this machine's agree")]
             assert found["bucket"] == [
-                ("ok", f"{tmp_path}/lake can be written, and its conditional puts hold")
+                ("ok", f"{tmp_path}/lake can be written, and its conditional puts work")
             ]
             assert "pooler" not in found
             assert not (tmp_path / "lake").exists()

@@ -105,7 +105,7 @@ def test_terminal_answers_are_checked(
         "answer upsert or append",
         "the URL of the database is needed",
         "'../x'",
-        "'61 5' is not five fields of cron's",
+        "'61 5' is not five cron fields",
         "spark-lake run",
     ):
         assert said in screen

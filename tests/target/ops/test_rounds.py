@@ -227,7 +227,7 @@ def test_rounds_start_by_cron_or_interval() -> None:
     [
         (["--every", "often"], "--every often: write a time such as 30s, 5m or 2h"),
         (["--every", "0"], "--every 0: write a time"),
-        (["--at", "61 * * * *"], "--at '61 \\* \\* \\* \\*': .*five fields"),
+        (["--at", "61 * * * *"], "--at '61 \\* \\* \\* \\*': .*five cron fields"),
         (["--at", "0 0 31 2 *"], "--at '0 0 31 2 \\*': "),
         (["--every", "5m", "--full"], "--full is for one run"),
     ],

@@ -84,7 +84,7 @@ def is_valid(schema: Any, value: Any) -> bool:
 
 def leads_elsewhere(schema: Any) -> bool:
     """Whether a `$ref` leads to another document, which is never fetched."""
-    return "leads to no place in the schema itself" in (
+    return "points to nothing in the schema itself" in (
         schema_problem(stream(json.dumps(schema))[0]) or ""
     )
 

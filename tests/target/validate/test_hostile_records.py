@@ -143,7 +143,7 @@ SCHEMAS: dict[str, tuple[Any, str]] = {
     ),
     "no such place": (
         {"items": {"$ref": "#/definitions/x"}},
-        r"its \$ref #/definitions/x leads to no place",
+        r"its \$ref #/definitions/x points to nothing",
     ),
 }
 

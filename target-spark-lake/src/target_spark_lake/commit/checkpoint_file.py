@@ -179,7 +179,7 @@ class CheckpointFile:
         except StorageError as error:
             self._unsure = data
             logger.warning(
-                "The checkpoint could not be written, the run continues without it: %s", error
+                "The checkpoint could not be written; the run continues without it: %s", error
             )
             return False
 
@@ -220,7 +220,7 @@ class CheckpointFile:
 
     def _lose(self) -> None:
         self.lost = True
-        logger.warning("Another process wrote the checkpoint: this run writes no more of them.")
+        logger.warning("Another process wrote the checkpoint: this run writes no more checkpoints.")
 
 
 def _resumable(
@@ -236,11 +236,11 @@ def _resumable(
             return None
         missing = [path for path, size in staged_files(found).items() if staged.get(path) != size]
     except DamagedError as error:
-        logger.warning("What a dead run had staged is left aside: %s", error)
+        logger.warning("What a dead run had staged is ignored: %s", error)
         return None
     if missing:
         logger.warning(
-            "What run %s had staged is left aside: %s is not whole.", found.run_id, missing[0]
+            "What run %s had staged is ignored: %s is incomplete.", found.run_id, missing[0]
         )
         return None
     return found

@@ -123,7 +123,7 @@ def _read(storage: Storage, path: str) -> LockEntry | None:
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             RunCode.LAKE_FILE_DAMAGED,
-            f"{path} is damaged ({error}); remove it when no run is at work",
+            f"{path} is damaged ({error}); remove it when no run is active",
         ) from error
 
 
@@ -193,9 +193,9 @@ class RunLock:
         ttl = self.entry.ttl_seconds
         return LockedError(
             LakeCode.LOCK_LOST,
-            f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, as this "
-            f"run showed no sign of life for {ttl:g} s (lock_ttl_seconds) or was unlocked by "
-            "force; nothing more of it is published, run it again",
+            f"pipeline {self.layout.pipeline}: run {by.run_id} ({by.holder()}) took over, because "
+            f"this run sent no heartbeat for {ttl:g} s (lock_ttl_seconds) or was unlocked by "
+            "force; nothing more of it is published. Run it again",
         )
 
     def _show_life(self) -> None:
@@ -317,8 +317,8 @@ def _check_pipeline(layout: Layout, entry: LockEntry) -> None:
 def _held(layout: Layout, entry: LockEntry) -> str:
     return (
         f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for "
-        "its end, or end that process. Only if it is gone for good and its machine can't say so: "
-        "`spark-lake unlock --force`"
+        "it to finish, or end that process. Run `spark-lake unlock --force` only if the process "
+        "is gone for good and its machine can't report that"
     )
 
 

@@ -129,7 +129,7 @@ class PipelineRun:
             raise LockedError(
                 LakeCode.LOCKED,
                 f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run "
-                f"continues from what it staged, which {command} would throw away; {again} after "
+                f"continues from what it staged, which {command} would discard; {again} after "
                 "that run",
             )
 
@@ -240,7 +240,7 @@ class PipelineRun:
             raise LockedError(
                 LakeCode.LOCK_LOST,
                 f"pipeline {self.layout.pipeline}: the lock of run {self.run_id} expired and "
-                "another process undid it; nothing of it happened, run it again",
+                "another process undid the run; nothing was changed. Run it again",
             )
         return entry
 
@@ -375,7 +375,7 @@ def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None])
         left = run.recovery.checkpoint
         if left is not None:
             _command_logger.warning(
-                "What run %s, which died, had staged is dropped: it began from another state.",
+                "What dead run %s had staged is dropped: that run began from another state.",
                 left.run_id,
             )
             run.checkpoint.discard()

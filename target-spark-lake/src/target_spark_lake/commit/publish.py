@@ -222,7 +222,7 @@ def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: Run
         each(storage, lambda path: storage.replace(path, known[path].to_bytes()), known)
     except StorageError as failure:
         logger.warning(
-            "The index of a table was not written, the next merge rebuilds it: %s", failure
+            "The index of a table was not written; the next merge rebuilds it: %s", failure
         )
 
 

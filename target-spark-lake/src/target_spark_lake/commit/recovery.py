@@ -110,7 +110,7 @@ def recover(
     store.register()
     finished = None
     if last is not None and last.phase == COMMITTED:
-        logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
+        logger.info("Run %s died after its commit: publishing the rest of it.", last.run_id)
         try:
             last = publish(lock, store, last)
             finished = last.run_id
@@ -136,7 +136,7 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
         return False
     last = last_committed(storage, layout.runs)
     head = journal.head(layout, before, last.run_id if last else None)
-    error = f"{before.holder()} died before its commit; nothing of the run happened"
+    error = f"{before.holder()} died before its commit; nothing was changed"
     body = journal.aborted_body(head, ROLLED_BACK, error)
     if not journal.decide(storage, layout, body):
         return False
@@ -253,8 +253,7 @@ def check_abandoned(
     if last is None or last.run_id != run_id:
         raise StateError(
             LakeCode.CANNOT_ABANDON,
-            f"run {run_id} was never committed: nothing of it happened, and there is nothing to "
-            "abandon",
+            f"run {run_id} was never committed, so there is nothing to abandon",
         )
     return None
 

@@ -125,7 +125,7 @@ def check_start(
     raise StateError(
         LakeCode.STATE_MOVED_ON,
         f"pipeline {pipeline}: the tap started from {read}, but the saved one is different{run}; "
-        "nothing was changed, run tap and target again",
+        "nothing was changed. Run tap and target again",
     )
 
 
@@ -144,13 +144,13 @@ def check_resumed(
         raise StateError(
             LakeCode.RESUMPTION_LOST,
             f"pipeline {pipeline}: the tap continues a run that died, but what that run staged is "
-            "gone; nothing was changed, run tap and target again, they start over",
+            "gone; nothing was changed. Run tap and target again: they start over",
         )
     if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
         raise StateError(
             LakeCode.RESUMPTION_LOST,
             f"pipeline {pipeline}: the tap continues from an older place than run "
-            f"{checkpoint.run_id} had staged; nothing was changed, run tap and target again",
+            f"{checkpoint.run_id} had staged; nothing was changed. Run tap and target again",
         )
     return checkpoint
 

@@ -86,8 +86,8 @@ class TargetSettings:
     path: str = _setting("string", "Data root inside the bucket.", "raw")
     pipeline: str = _setting(
         "string",
-        "Name of the isolated state. Under Meltano its state id (`:` written as `.`), otherwise "
-        "required.",
+        "Name of the pipeline, which has its own state. Under Meltano it defaults to the state id "
+        "(`:` written as `.`); otherwise it is required.",
     )
     format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
     catalog: Mapping[str, Any] = _setting(
@@ -113,15 +113,16 @@ class TargetSettings:
     )
     max_deletes_percent: float = _setting(
         "number",
-        "A run whose detect_deletes would delete a larger part of a table fails before its commit.",
+        "A run whose detect_deletes would delete more than this percentage of a table's rows fails "
+        "before its commit.",
         20,
         minimum=0,
         maximum=100,
     )
     max_shrink_percent: float | None = _setting(
         "number",
-        "A table that comes whole and would lose a larger part of its rows fails the run before "
-        "its commit; by default there is no limit.",
+        "A run that gets a stream in full fails before its commit if the table would lose more "
+        "than this percentage of its rows; by default there is no limit.",
         minimum=0,
         maximum=100,
     )
@@ -142,7 +143,7 @@ class TargetSettings:
     )
     staging: str | None = _setting(
         "string",
-        "The old name of `engine`, for batches of records alone.",
+        "Old name of `engine`; it applies only to batches of records.",
         enum=[AUTO, SPARK, LOCAL, None],
     )
     compression: str = _setting("string", "Parquet codec.", "zstd", enum=list(CODECS))
@@ -190,8 +191,8 @@ class TargetSettings:
     )
     lock_ttl_seconds: float = _setting(
         "number",
-        "After this long without a heartbeat a lock holder on another host counts as dead; on the "
-        "same host at once.",
+        "A lock holder on another host counts as dead after this long without a heartbeat. On the "
+        "same host, a dead holder is noticed at once.",
         60,
         exclusiveMinimum=0,
     )
@@ -221,7 +222,8 @@ class TargetSettings:
     )
     batch_max_expanded_mb: int | None = _setting(
         "integer",
-        "MB that a compressed batch file may expand to; by default 1024 or 100 times its size.",
+        "Most megabytes that a compressed batch file may expand to; by default 1024 or 100 times "
+        "its size, whichever is greater.",
         minimum=1,
     )
     batch_roots: tuple[str, ...] | None = _setting(
@@ -344,7 +346,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
         problems.append("bucket: is required, a directory or URL")
     if not given.get("pipeline"):
         problems.append(
-            "pipeline: is required outside of `meltano run`, the name of the isolated state"
+            "pipeline: is required outside of `meltano run` (it names the pipeline's state)"
         )
     return problems
 

@@ -94,8 +94,8 @@ def next_version(
         )
     raise StorageError(
         LakeCode.TABLE_BUSY,
-        f"others write to Delta table {commit.table} all the time: no version of it was free; run "
-        "again",
+        f"other programs keep writing to Delta table {commit.table}: no version of it was free; "
+        "run again",
     )
 
 
@@ -229,8 +229,8 @@ def _restoration(
     kept = {path: file for path, file in before.files.items() if path not in commit.remove}
     back = [file for path, file in kept.items() if path not in current.files]
     logger.warning(
-        "Delta table %s was compacted while run %s replaced some of its files: version %d is taken "
-        "as the last one.",
+        "Delta table %s was compacted while run %s replaced some of its files: version %d is "
+        "treated as the latest one.",
         *(commit.table, commit.run_id, commit.seen),
     )
     return [file for path, file in current.files.items() if path not in kept], back
@@ -253,7 +253,7 @@ def write_checkpoint(storage: Storage, table: str) -> None:
         if not isinstance(failure, Exception) and not is_panic(failure):
             raise
         logger.warning(
-            "No checkpoint of Delta table %s was written, a later run will: %s",
+            "No checkpoint of Delta table %s was written; a later run will write one: %s",
             table,
             plain(failure),
         )

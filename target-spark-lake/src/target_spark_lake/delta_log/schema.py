@@ -30,9 +30,9 @@ def check_names(stream: str, columns: Struct) -> None:
     if refused:
         raise SchemaError(
             LakeCode.COLUMN_NAME,
-            f"stream {stream}: Delta takes no column name with a space or one of ,;{{}}()=, as in "
-            f"{', '.join(map(repr, refused))}; rename the column in the tap, or load the stream as "
-            "format parquet",
+            f"stream {stream}: Delta does not allow a column name with a space or one of "
+            f",;{{}}()=, as in {', '.join(map(repr, refused))}; rename the column in the tap, or "
+            "load the stream as format parquet",
         )
 
 

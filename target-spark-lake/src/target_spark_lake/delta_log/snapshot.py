@@ -289,6 +289,6 @@ def check_known(snapshot: DeltaSnapshot, table: str) -> None:
         raise StorageError(
             LakeCode.TABLE_CHANGED,
             f"Delta table {table} was given what this program can't keep: "
-            f"{', '.join(sorted(unknown))}; take it back (ALTER TABLE … DROP FEATURE, or "
+            f"{', '.join(sorted(unknown))}; revert that (ALTER TABLE … DROP FEATURE, or "
             "RESTORE), or load the stream into another table (stream_options, path)",
         )

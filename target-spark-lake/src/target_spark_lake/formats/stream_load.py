@@ -40,11 +40,11 @@ def refuse_shrink(stream: str, before: int, after: int, most_percent: float) -> 
     if (before - after) * 100 > before * most_percent:
         raise ShrunkTableError(
             LakeCode.SHRUNK_TABLE,
-            f"stream {stream}: it came whole with {after} rows, and its table has {before} "
-            f"({(before - after) * 100 / before:.1f} percent fewer), while max_shrink_percent is "
-            f"{most_percent:g}; nothing was changed. If that is right, run `spark-lake run "
+            f"stream {stream}: it was sent in full with {after} rows, and its table has {before}. "
+            f"That is {(before - after) * 100 / before:.1f} percent fewer, and max_shrink_percent "
+            f"is {most_percent:g}; nothing was changed. If that is right, run `spark-lake run "
             "--accept-shrink` once (in a pipe: `target-spark-lake --accept-shrink`; under "
-            "Meltano: TARGET_SPARK_LAKE_MAX_SHRINK_PERCENT=100); else look at the tap's database "
+            "Meltano: TARGET_SPARK_LAKE_MAX_SHRINK_PERCENT=100); else check the tap's database "
             "and `where`",
         )
 
@@ -77,7 +77,7 @@ class PresentKeys:
                 f"stream {stream}: detect_deletes finds {gone} of the table's {living} rows gone "
                 f"from the source ({gone * 100 / max(living, 1):.1f} percent), and "
                 f"max_deletes_percent is {self.max_deletes_percent:g}; nothing was changed. If "
-                "they are gone, run it once with a greater max_deletes_percent; else look at the "
+                "they are gone, run it once with a greater max_deletes_percent; else check the "
                 "tap's database and `where`",
             )
 

@@ -124,7 +124,7 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
             transaction.commit_transaction()
     raise StorageError(
         LakeCode.TABLE_BUSY,
-        f"others write to Iceberg table {table} all the time: no snapshot was expired; run again",
+        f"other programs keep writing to Iceberg table {table}: no snapshot was expired; run again",
     )
 
 

@@ -122,12 +122,15 @@ def next_snapshot(
                 )
             except CommitStateUnknownException as lost:
                 logger.warning(
-                    "Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost
+                    "Iceberg table %s: checking whether it was changed, as the catalog did not "
+                    "say: %s",
+                    commit.table,
+                    lost,
                 )
     raise StorageError(
         LakeCode.TABLE_BUSY,
-        f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run "
-        "again",
+        f"other programs keep writing to Iceberg table {commit.table}: no snapshot could be "
+        "committed; run again",
     )
 
 
@@ -142,9 +145,9 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
     if commit.registered != here:
         raise ConfigurationError(
             LakeCode.CATALOG_MISMATCH,
-            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} "
-            "by the settings here; finish it with the settings `catalog` and `namespace` that it "
-            "had (`spark-lake recover` with the target's config)",
+            f"run {commit.run_id} registered its Iceberg table as {commit.registered}, but the "
+            f"settings here make it {here}; finish the run with the `catalog` and `namespace` that "
+            "it had (`spark-lake recover` with the target's config)",
         )
 
 
@@ -221,8 +224,8 @@ def _other_table(catalog: LakeCatalog, commit: IcebergCommit, current: Table | N
     name = ".".join(catalog.identifier(commit.table))
     if commit.seen is None:
         return (
-            f"the catalog has a table {name}, which run {commit.run_id} makes and someone else "
-            "made meanwhile: rename it, then `spark-lake recover`"
+            f"the catalog has a table {name}, which run {commit.run_id} was to create, but "
+            "someone else created it first; rename it, then run `spark-lake recover`"
         )
     found = "has no table" if current is None else "has another table"
     return (
@@ -273,7 +276,7 @@ def _restoration(
     kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
     logger.warning(
         "Iceberg table %s was compacted while run %s replaced some of its files: snapshot %s is "
-        "taken as the last one.",
+        "treated as the latest one.",
         *(commit.table, commit.run_id, commit.snapshot),
     )
     gone = [file for path, file in now.files.items() if path not in kept]

@@ -220,7 +220,7 @@ class IcebergSnapshot:
             raise StorageError(
                 LakeCode.TABLE_CHANGED,
                 f"Iceberg table {self.table} was given what this program can't keep: "
-                f"{', '.join(unknown)}; take it back (ALTER TABLE … RENAME COLUMN), or load the "
+                f"{', '.join(unknown)}; revert that (ALTER TABLE … RENAME COLUMN), or load the "
                 "stream into another table (stream_options, path)",
             )
 

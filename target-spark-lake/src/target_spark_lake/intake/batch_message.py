@@ -66,8 +66,8 @@ class BatchFile:
         if self.rows not in (None, rows):
             raise ProtocolError(
                 LakeCode.BATCH_FILE_DAMAGED,
-                f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote "
-                f"{self.rows}; nothing was published, run the tap again",
+                f"stream {stream}: batch file {self.shown} holds {rows} records, but the tap "
+                f"wrote {self.rows}; nothing was published. Run the tap again",
             )
 
 
@@ -213,8 +213,9 @@ class BatchLocations:
                 if file.bytes not in (None, size):
                     raise ProtocolError(
                         LakeCode.BATCH_FILE_DAMAGED,
-                        f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote "
-                        f"{file.bytes}: it is not whole; nothing was published, run the tap again",
+                        f"stream {stream}: batch file {file.shown} has {size} bytes, but the tap "
+                        f"wrote {file.bytes}: it is incomplete; nothing was published. Run the tap "
+                        "again",
                     )
                 inside = storage is self._bucket
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(
@@ -223,8 +224,8 @@ class BatchLocations:
                 return BatchLocation(storage, path, size, inside, ours)
         raise refusal or StorageError(
             LakeCode.BATCH_FILE_MISSING,
-            f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it "
-            "loads, so none comes twice); nothing was published, run the tap again",
+            f"stream {stream}: batch file {file.shown} is missing (a run removes the files that it "
+            "loads, so that none is loaded twice); nothing was published. Run the tap again",
         )
 
     def _name(self, storage: Storage, path: str, stream: str, url: str) -> None:
@@ -234,8 +235,8 @@ class BatchLocations:
         if not is_new:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_MISSING,
-                f"stream {stream}: batch file {shown(url)} was named before in this run, its "
-                "records would come twice; nothing was published",
+                f"stream {stream}: batch file {shown(url)} was named before in this run, so "
+                "its records would be loaded twice; nothing was published",
             )
 
 

@@ -125,7 +125,8 @@ class LineRouter:
                 raise
             raise DeadTapError(
                 LakeCode.TAP_DIED,
-                f"{error.message}; the input ends there, the tap died; nothing was published",
+                f"{error.message}; the input ends there because the tap died; nothing was "
+                "published",
             ) from error
         if routed is not None:
             yield routed
@@ -205,7 +206,7 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
             raise _malformed(number, f"is not JSON ({error}): {_shown(line)}") from error
         return odd
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise _malformed(number, f"is not a Singer message, it has no type: {_shown(line)}")
+        raise _malformed(number, f"is not a Singer message: it has no type: {_shown(line)}")
     if message["type"].upper() != STATE:
         return message
     state = _exactly(line, STATE)
@@ -313,7 +314,9 @@ class LineReader(GenericSingerReader[bytes]):
                     unknown.add(item.kind)
                     kind = item.value["type"]
                     logger.warning(
-                        "input line %d: messages of type %r are unknown, skipped", item.line, kind
+                        "input line %d: messages of type %r are unknown and are skipped",
+                        item.line,
+                        kind,
                     )
         except BaseException as error:
             self._failed(error)

@@ -88,7 +88,7 @@ class StreamMapping:
                 raise ConfigurationError(
                     LakeCode.DELETES_UNSUITABLE,
                     f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the "
-                    "keys that the tap sends for detect_deletes would fit no row; leave the key "
+                    "keys that the tap sends for detect_deletes would match no row; leave the key "
                     "as it is, or take detect_deletes out of the tap's config",
                 )
         maps = [

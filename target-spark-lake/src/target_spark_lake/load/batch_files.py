@@ -149,7 +149,7 @@ def _pieces(
         if magic == PARQUET_MAGIC:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_DAMAGED,
-                f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl",
+                f"stream {stream}: batch file {name} is a Parquet file, but the tap says jsonl",
             )
         # Decided by its bytes, because singer-sdk compresses regardless of what its message says.
         is_compressed = magic.startswith(GZIP_MAGIC)
@@ -170,8 +170,8 @@ def _pieces(
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
                 LakeCode.BATCH_FILE_DAMAGED,
-                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing "
-                "was published, run the tap again",
+                f"stream {stream}: batch file {name} is not a complete gzip file ({error}); "
+                "nothing was published. Run the tap again",
             ) from error
 
 

@@ -97,7 +97,7 @@ class Batches:
         self.adopted = streams
         for name, stream in streams.items():
             if self._quarantine is not None:
-                example = "it was rejected by the run that died, --no-resume starts over"
+                example = "it was rejected by the run that died; --no-resume starts over"
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def restart(self, stream: str) -> None:
@@ -105,7 +105,7 @@ class Batches:
         if stream in self.sinks:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
-                f"the tap begins stream {stream} again, of which it has sent something already",
+                f"the tap begins stream {stream} again, but has already sent some of it",
             )
         if (adopted := self.adopted.get(stream)) is None:
             return
@@ -120,8 +120,8 @@ class Batches:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
                 f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, "
-                "although that run "
-                "had sent records of it; nothing was published, run the tap with --no-resume",
+                "although that run had sent records of it; nothing was published. Run the tap with "
+                "--no-resume",
             )
 
     def wait_for_states(self) -> None:

@@ -196,7 +196,7 @@ def adopt(
         raise StateError(
             LakeCode.RESUMPTION_LOST,
             f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the "
-            "rows that it staged can't be used; nothing was changed, run tap and target again, "
+            "rows that it staged can't be used; nothing was changed. Run tap and target again: "
             "they start over",
         )
     streams = staged_streams(checkpoint)

@@ -184,7 +184,8 @@ class LoadRun:
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
             raise ProtocolError(
-                LakeCode.INPUT_MALFORMED, "a STATE message has no value, or it is not an object"
+                LakeCode.INPUT_MALFORMED,
+                "a STATE message has no value, or its value is not an object",
             )
         if self._complete and not same_state(value, self._state):
             self._refuse_after_end("another STATE")
@@ -206,8 +207,8 @@ class LoadRun:
             raise ProtocolError(
                 LakeCode.INPUT_OUT_OF_ORDER,
                 f'{what} came after the tap\'s last STATE ("final": true), which does not cover '
-                "it; nothing was "
-                "published, the state stays: give the target the output of one run of one tap",
+                "it; nothing was published, and the state is unchanged. Give the target the output "
+                "of one run of one tap",
             )
 
     def _skip(self, streams: object) -> None:
@@ -217,7 +218,8 @@ class LoadRun:
         self.left_out.check_skipped(new)
         for stream in new:
             logger.warning(
-                "stream %s: the tap could not read it; its table and its bookmark stay", stream
+                "stream %s: the tap could not read it; its table and its bookmark are unchanged",
+                stream,
             )
             self._batches.skip(stream)
             self._progress.forget(stream)
@@ -252,12 +254,12 @@ class LoadRun:
             raise DeadTapError(
                 LakeCode.TAP_DIED,
                 "the input ended before the tap's last STATE: the tap died; nothing was published, "
-                "the state stays",
+                "and the state is unchanged",
             )
         if self._state is None and not sinks:
             nothing = EmptyInputError(
                 LakeCode.INPUT_EMPTY,
-                "the input held no message: the tap did not start, its own log says why",
+                "the input held no message: the tap did not start; its own log says why",
             )
             logger.warning(
                 "%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing

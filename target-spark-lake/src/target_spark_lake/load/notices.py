@@ -195,7 +195,8 @@ def _lag(
         }
         idle = idle if success is not None and (ended - success).total_seconds() <= bound else 0.0
     said = [
-        f"stream {stream}: it is read up to {span_text(lag)} ago" for stream, lag in passed.items()
+        f"stream {stream}: it has been read only up to {span_text(lag)} ago"
+        for stream, lag in passed.items()
     ]
     said += [f"no run has succeeded for {span_text(idle)}"] if idle > bound else []
     more = {"lags": {stream: round(lag) for stream, lag in passed.items()}}
@@ -212,7 +213,9 @@ def without_values(reason: str) -> str:
     # Reasons written by version 0.1.0 have no code.
     of_tap = reason.removeprefix(f"{LakeCode.TAP_FAILED} ").startswith(TAP_FAILED)
     found = (_TAP_QUOTING if of_tap else _QUOTING).search(reason)
-    return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
+    return (
+        f"{reason[: found.end()]}…; `spark-lake runs` shows the full message" if found else reason
+    )
 
 
 def _notify(
@@ -260,7 +263,7 @@ def _failure_before(run: PipelineRun) -> str | None:
     entry = _newest_sync(run, run.recovery.decided)
     if entry is None or (entry.phase != ABORTED and entry.run_id != run.recovery.finished):
         return None
-    return without_values(entry.body["error"] or "") or "it ended before all of it was published"
+    return without_values(entry.body["error"] or "") or "it ended before everything was published"
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
@@ -270,7 +273,7 @@ def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
         syncs = (each for each in entries if each is not None and each.body.get("command") is None)
         return next(syncs, None)
     except SingerSparkError as error:
-        logger.warning("notify: what became of the run before is not known: %s", error)
+        logger.warning("notify: the outcome of the previous run is unknown: %s", error)
         return None
 
 
@@ -285,7 +288,7 @@ def _posted(contents: Sequence[tuple[str, JSON]]) -> list[str | None]:
     posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
     done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
     return [
-        each.result() if each in done else f"no whole answer within {seconds:.0f} s"
+        each.result() if each in done else f"no complete response within {seconds:.0f} s"
         for each in posts
     ]
 
@@ -313,7 +316,7 @@ def _problem(url: str, data: bytes) -> str | None:
     try:
         # Longer than the post is waited for, so that each silence is reported in the same words.
         with _opener().open(request, timeout=2 * SECONDS) as answer:
-            return "its answer has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
+            return "its response has no end" if len(answer.read(MOST_BYTES)) == MOST_BYTES else None
     except Exception as error:  # a receiver, whatever it does, changes nothing about the run
         return _in_words(error)
 

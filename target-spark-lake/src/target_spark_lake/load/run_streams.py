@@ -82,7 +82,9 @@ class LeftOut:
             ):
                 raise
             self.reasons[stream] = str(error)
-            logger.error("%s; it is left out, the other streams continue (on_stream_error)", error)
+            logger.error(
+                "%s; it is left out, and the other streams continue (on_stream_error)", error
+            )
 
     def check_skipped(self, streams: Iterable[str]) -> None:
         """Raise SourceError if the tap skipped a stream as one that never arrived, although it did
@@ -96,9 +98,9 @@ class LeftOut:
         if arrived:
             raise SourceError(
                 LakeCode.KNOWN_STREAM_SKIPPED,
-                f"{', '.join(f'stream {each}' for each in arrived)}: the tap can't read it, its "
-                "own log says why, and it arrived before; nothing was published: fix that, or set "
-                "the tap's on_stream_error to skip",
+                f"{', '.join(f'stream {each}' for each in arrived)}: loaded before, but the "
+                "tap can't read it now (its own log says why); nothing was published. Fix that, or "
+                "set the tap's on_stream_error to skip",
             )
 
     def without(self, value: JSON | None, saved: Mapping[str, Any] | None) -> JSON | None:
@@ -120,8 +122,9 @@ class LeftOut:
         if self.reasons:
             raise SkippedStreamsError(
                 LakeCode.STREAMS_SKIPPED,
-                f"{len(self.reasons)} stream(s) did not arrive, their tables and bookmarks stay, "
-                f"the others are committed (on_stream_error): {'; '.join(self.reasons.values())}",
+                f"{len(self.reasons)} stream(s) did not arrive; their tables and bookmarks are "
+                "unchanged, and the others are committed (on_stream_error): "
+                f"{'; '.join(self.reasons.values())}",
             )
 
     def _is_new_stranger(self, stream: str) -> bool:
@@ -183,13 +186,13 @@ class Extents:
         another_way = (
             "run the tap with --full"
             if schema.extent is not None
-            else "run `spark-lake state reset`, and the tap without a state"
+            else "run `spark-lake state reset`, then the tap without a state"
         )
         raise ConfigurationError(
             LakeCode.BAD_LOAD_METHOD,
             f"stream {schema.stream}: this run may send only what changed ({reason}), and "
             f"load_method {schema.load_method} would leave nothing else in the table; nothing was "
-            f"changed, use upsert or append-only for it, or {another_way}",
+            f"changed. Use upsert or append-only for it, or {another_way}",
         )
 
 
@@ -220,13 +223,14 @@ def replaced_streams(
     if how == ASK and filled:
         raise ConfigurationError(
             LakeCode.APPENDED_TWICE,
-            f"--full reads {', '.join(filled)} from the start, and the append-only table(s) have "
-            "those rows already: nothing was changed; give --replace (each table becomes what the "
-            "source is now) or --append-again (all rows are appended once more) beside --full",
+            f"--full reads {', '.join(filled)} from the start, but the append-only table(s) have "
+            "those rows already; nothing was changed. With --full, give --replace (each table is "
+            "replaced by the source's current rows) or --append-again (all rows are appended once "
+            "more)",
         )
     if filled:
         logger.info(
-            "full run: append-only tables are replaced by what the source has now: %s",
+            "full run: append-only tables are replaced by the source's current rows: %s",
             ", ".join(filled),
         )
     return frozenset(filled)

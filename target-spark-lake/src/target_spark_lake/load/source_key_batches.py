@@ -72,8 +72,8 @@ class KeyBatches:
         if not isinstance(stream, str) or of is None or stream in sinks:
             raise ProtocolError(
                 LakeCode.SCHEMA_MESSAGE,
-                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream "
-                "whose SCHEMA came before",
+                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, but no such stream's "
+                "SCHEMA came before",
             )
         names = _names(message, of.schema)
         known = self._keys.get(stream)
@@ -158,7 +158,7 @@ def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:
         shown = ", ".join(map(str, sent)) if isinstance(sent, list) and sent else "nothing"
         raise ConfigurationError(
             LakeCode.DELETES_UNSUITABLE,
-            f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key "
+            f"stream {of.stream}: the tap sends the source's keys as {shown}, but the table's key "
             f"is {', '.join(of.key_properties)}; give tap and target the same key_properties",
         )
     return of.key_properties

@@ -188,9 +188,9 @@ def _table_before(
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
         logger.warning(
-            "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); "
-            "until now it was %s, by the setting load_method, which is for streams read by "
-            "increments: to keep that, set it in stream_options",
+            "stream %s: it is sent in full, so from now on its table mirrors the source "
+            "(overwrite). Until now it was %s, by the setting load_method, which is for streams "
+            "that are read incrementally. To keep that, set load_method in stream_options",
             *(schema.stream, before),
         )
     if record is None or not record.own_columns or not (keeps or sink.rules.mode != EVOLVE):

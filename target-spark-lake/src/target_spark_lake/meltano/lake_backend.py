@@ -233,8 +233,8 @@ class LakeStateStoreManager(StateStoreManager):
         if kept is not None and self._state_backend is None:
             raise ConfigurationError(
                 RunCode.STATE_ELSEWHERE,
-                f"the state of pipeline {location.layout.pipeline} is kept in {kept}: say so by "
-                "state_backend.lake.state_backend, as in the target's config",
+                f"the state of pipeline {location.layout.pipeline} is kept in {kept}: set "
+                "state_backend.lake.state_backend to it, as in the target's config",
             )
         saved = StateSource(location.store, self._storage, location.layout.pipeline).saved
         return saved.value if saved else None
@@ -341,8 +341,8 @@ def _mapping_of(setting: SettingDefinition, uri: str) -> JSON | None:
     if project.settings.get("state_backend.uri") != uri:
         raise LakeStateError(
             RunCode.BAD_STATE_BACKEND,
-            f"{setting.name} can't be read: {project.meltanofile} does not say {uri}; start in the "
-            "project's folder",
+            f"{setting.name} can't be read: state_backend.uri in {project.meltanofile} is not "
+            f"{uri}; start Meltano in the project's folder",
         )
     prefix = f"{setting.name}."
     leaves = project.settings.flat_meltano_yml_config.items()

@@ -81,7 +81,7 @@ def _bucket(lake: Lake) -> Finding:
             "two runs at once"
         )
         return Finding("bucket", text, NOTE)
-    return Finding("bucket", f"{lake.location} can be written, and its conditional puts hold")
+    return Finding("bucket", f"{lake.location} can be written, and its conditional puts work")
 
 
 def _state(lake: Lake) -> Finding:
@@ -105,8 +105,8 @@ MARKS = {OK: "✓", NOTE: "!", PROBLEM: "✗"}
 )
 @tap_config_option
 def check_command(chosen: Chosen, tap_config: Sequence[str]) -> int:
-    """Look at database, rights, keys, log, bucket and disk before a run; exit code 1 when one keeps
-    it from working.
+    """Check database, permissions, keys, log, bucket and disk before a run; exit code 1 if one of
+    them would stop it.
     """
     logging.basicConfig(level="DEBUG" if chosen.log_level == "debug" else "ERROR")
     redact_logs()
@@ -135,14 +135,14 @@ def _source(
     try:
         if not named and not Path(usual_config("tap")).exists():
             text = (
-                "there is no tap.json here: the source was not looked at; name its config by "
+                "there is no tap.json here, so the source was not checked; name its config by "
                 "--tap-config"
             )
             return [Finding("database", text, NOTE), java_finding()], ()
         config, from_environment = read_tap_config(named)
         if (tap := tap_module("source_check")) is None:
             text = (
-                "tap-spark-jdbc is not installed beside this program: the source was not looked at"
+                "tap-spark-jdbc is not installed beside this program, so the source was not checked"
             )
             return [Finding("database", text, NOTE), java_finding()], ()
         whole = target if target and target.get("bucket") and target.get("pipeline") else None

@@ -231,7 +231,7 @@ class _Init(click.Command):
     help="the store's keys come from <PIPELINE>_STORAGE_KEY and <PIPELINE>_STORAGE_SECRET",
 )
 @click.option("--records", is_flag=True, help="rows go through the pipe one by one, not as files")
-@click.option("--cron", metavar="WHEN", help="when it runs: five fields of cron's, or @daily")
+@click.option("--cron", metavar="WHEN", help="when it runs: five cron fields, or @daily")
 @click.option(
     "--directory", default=".", metavar="FOLDER", help="where the files go; here if not given"
 )
@@ -323,5 +323,7 @@ def _text(report: InitReport) -> str:
         lines += ["To schedule it, a line for `crontab -e`:", f"  {report.crontab}"]
     lines += [f"Note: {note}" for note in report.notes]
     return "\n".join(
-        [*lines, "", "What a run would meet:", *lines_of(report.check)] if report.check else lines
+        [*lines, "", "What `spark-lake check` found:", *lines_of(report.check)]
+        if report.check
+        else lines
     )

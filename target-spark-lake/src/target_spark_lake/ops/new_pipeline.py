@@ -171,8 +171,8 @@ class NewPipeline:
             )
             if in_plain or _SECRET_LOGIN.search(plain):
                 problems.append(
-                    f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for "
-                    "a variable, or ${file:PATH} for a file"
+                    f"{name}: holds a password, which would be kept in plain text; write ${{NAME}} "
+                    "for a variable, or ${file:PATH} for a file"
                 )
         if self.password_variable and not re.fullmatch(
             r"[A-Za-z_]\w*", self.password_variable, re.ASCII
@@ -226,7 +226,7 @@ def _cron_problems(cron: str | None) -> list[str]:
     if len(fields) == len(_CRON_RANGES) and all(map(_cron_field, fields, _CRON_RANGES)):
         return []
     return [
-        f"cron: {cron!r} is not five fields of cron's, as in '0 5 * * *', nor one of "
+        f"cron: {cron!r} is not five cron fields, as in '0 5 * * *', nor one of "
         f"{', '.join(CRON_NAMES)}"
     ]
 

@@ -238,4 +238,4 @@ def _too_old(one: PipelineStatus, limit: float | None, first_run_seconds: int | 
         if one.age_seconds is None
         else f"its last success is {span_text(one.age_seconds)} ago"
     )
-    return [f"pipeline {one.pipeline}: {reason}, allowed are {span_text(limit)}"]
+    return [f"pipeline {one.pipeline}: {reason}; the limit is {span_text(limit)}"]

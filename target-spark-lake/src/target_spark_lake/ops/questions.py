@@ -135,7 +135,7 @@ def _specs(tables: Sequence[SourceTable]) -> tuple[str, ...]:
     """Keys and load methods for tables that can be read incrementally."""
     if not tables:
         return ()
-    _say("\nWith a replication key only rows are read whose key has grown since the last run.")
+    _say("\nWith a replication key, a run reads only rows whose key has grown since the last run.")
     for table in tables:
         suggested = table.likely_key
         others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]

@@ -294,7 +294,7 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
             LakeCode.TOO_MANY_DELETES,
             f"stream {stream}: {extra} of the table's {living} rows are not at the source, and "
             f"max_deletes_percent is {most_percent:g}; nothing was changed. If they are gone, "
-            "repair with a greater max_deletes_percent; else look at the tap's database and "
+            "repair with a greater max_deletes_percent; else check the tap's database and "
             "`where`",
         )
 

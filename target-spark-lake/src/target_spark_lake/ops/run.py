@@ -1,10 +1,9 @@
-"""`spark-lake run`: the pipe as one command, and runs in a row by one process (`--every 5m`): a
-round is a run, by programs of its own.
+"""`spark-lake run`: the pipe as one command, once or repeatedly (`--every 5m`).
 
-In rounds, this process, which loads neither pipeline nor Spark, and the tap's JVM, whose start
-costs most of a run that brings nothing, stay from one round to the next. The JVM is ended after a
-round that failed, and once it has served many rounds or has grown (`JvmKeeper`); the next round
-then starts another one. Everything else ends with its round.
+Each repetition is a round: one run, by a tap and a target of its own. Two things outlive a round:
+this process, which loads neither pipeline nor Spark, and the tap's JVM, whose start is most of the
+cost of a run without new rows. The JVM is ended after a failed round, and once it has served many
+rounds or has grown (`JvmKeeper`); the next round then starts another one.
 """
 
 from __future__ import annotations
@@ -86,11 +85,10 @@ class Schedule:
             schedule.next(time.time())
         except CronSimError as error:
             raise _bad_flag(
-                f"--at {cron!r}: {error}; write five fields of cron's, as in '*/15 * * * *', or "
-                "@hourly"
+                f"--at {cron!r}: {error}; write five cron fields, as in '*/15 * * * *', or @hourly"
             ) from error
         except StopIteration:
-            raise _bad_flag(f"--at {cron!r}: such a moment never comes") from None
+            raise _bad_flag(f"--at {cron!r}: it never matches a time") from None
         return schedule
 
     def first(self, now: float) -> float:
@@ -139,7 +137,7 @@ class Round:
 
 
 def run_rounds(schedule: Schedule, run: Callable[[Round], Ended]) -> int:
-    """Run again and again until a signal comes; returns the exit code of the round that it stopped.
+    """Run repeatedly until a signal comes; returns the exit code of the round that it stopped.
 
     A round that fails is reported, and does not end the others.
     """
@@ -198,11 +196,13 @@ def _say(text: str) -> None:
     "streams",
     multiple=True,
     metavar="NAME",
-    help="these streams alone; a glob; repeatable; all others stay",
+    help="only these streams, a name or glob; repeatable; all others stay unchanged",
 )
-@click.option("--full", is_flag=True, help="read everything again, whatever the state says")
+@click.option("--full", is_flag=True, help="read everything again, regardless of the state")
 @click.option(
-    "--replace", is_flag=True, help="with --full: append-only tables become what the source is"
+    "--replace",
+    is_flag=True,
+    help="with --full: append-only tables are replaced by the source's rows",
 )
 @click.option(
     "--append-again", is_flag=True, help="with --full: append-only tables get all rows once more"
@@ -210,13 +210,13 @@ def _say(text: str) -> None:
 @click.option(
     "--accept-shrink",
     is_flag=True,
-    help="accept tables with far fewer rows, whatever max_shrink_percent",
+    help="accept tables with far fewer rows, regardless of max_shrink_percent",
 )
+@click.option("--every", metavar="TIME", help="run repeatedly, every 30s, 5m or 2h, until stopped")
 @click.option(
-    "--every", metavar="TIME", help="run again and again, every 30s, 5m or 2h, until it is stopped"
-)
-@click.option(
-    "--at", metavar="CRON", help="run again and again, when cron would: '*/15 * * * *', or @hourly"
+    "--at",
+    metavar="CRON",
+    help="run repeatedly, at the times of a cron line: '*/15 * * * *', or @hourly",
 )
 @click.option(
     "--log-level",
@@ -247,7 +247,7 @@ def run_command(
     if in_rounds and full:
         raise _bad_flag("--full is for one run: give it without --every and --at")
     if (replace or append_again) and not full:
-        raise _bad_flag("--replace and --append-again are for full runs: give --full, too")
+        raise _bad_flag("--replace and --append-again are for full runs: give --full too")
     asked = {"--full": full, "--replace": replace, "--append-again": append_again}
     named = [word for name in streams for word in ("--stream", name)]
     reading = [*named, *(name for name, given in asked.items() if given)]

@@ -95,7 +95,7 @@ def recover_command(chosen: Chosen, give_up_publishing: str | None) -> None:
 
 
 @subcommand("unlock", "unlock", "unlock --force")
-@click.option("--force", is_flag=True, help="from a living holder too: its run can't commit then")
+@click.option("--force", is_flag=True, help="even from a live holder, whose run then can't commit")
 def unlock_command(chosen: Chosen, *, force: bool) -> None:
     """Free the pipeline from a dead holder, and finish or undo its run."""
     _free(chosen, force=force)
@@ -154,7 +154,7 @@ def _abandoned_text(report: JSON, newest: str | None) -> str:
         lines.append(f"  {stream}: {gone}, {back}")
     if is_newest:
         lines.append(
-            "The next run starts from the state before, and brings what its source still has."
+            "The next run starts from the state before, and loads what its source still has."
         )
     return "\n".join(lines)
 

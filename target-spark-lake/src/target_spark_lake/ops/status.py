@@ -152,8 +152,8 @@ def _seconds(bookmark: Any, found: ToRead) -> int | None:
 )
 @files_option("--tap-config", help="also show how far the pipeline is behind its source")
 def status_command(chosen: Chosen, max_age: Sequence[str], tap_config: Sequence[str]) -> int:
-    """All pipelines of the bucket; exit code 1 when one is too old, failed last, or is not
-    published.
+    """Show all pipelines of the bucket; exit code 1 if the last success of one is too old, or its
+    last run failed or is not published.
     """
     # Only the bucket is needed from the config.
     lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)

@@ -61,7 +61,7 @@ def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | Non
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
         logger.info(
-            "stream %s: all rows are read, for there are no checksums of them: %s",
+            "stream %s: all rows are read, because there are no checksums of them: %s",
             rows.stream,
             lacking,
         )
@@ -71,7 +71,7 @@ def summed(rows: SourceRows, comparison: Comparison, lake: Rows) -> Summed | Non
         source = rows.sums(summing)
     except SourceError as error:
         logger.warning(
-            "stream %s: all rows are read, for the database made no checksums: %s",
+            "stream %s: all rows are read, because the database made no checksums: %s",
             rows.stream,
             error,
         )
@@ -129,7 +129,10 @@ def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
         if each.source != each.lake or not isinstance(each.lake, Scalar)
     ]
     if other:
-        return f"{', '.join(other)} can't be summed up there, or is of another type in the lake"
+        return (
+            f"the database can't compute checksums of {', '.join(other)}, or the lake has another "
+            "type for it"
+        )
     return rows.unsummed([each.name for each in comparison.columns])
 
 

@@ -47,7 +47,7 @@ _tables_option = click.option("--stream", help="only this stream's tables")
 @subcommand("compact", "compact", "compact --stream public-orders")
 @_tables_option
 def compact_command(chosen: Chosen, stream: str | None) -> None:
-    """Fewer, larger files; no row and no state changes, readers are undisturbed."""
+    """Join small files into larger ones; rows, state and readers are not affected."""
     # Imported here, since it loads Arrow, which other commands don't need.
     from target_spark_lake.formats.maintenance import compact
 
@@ -178,7 +178,7 @@ def _vacuumed_text(report: JSON) -> Any:
     "--repair",
     "repairs",
     is_flag=True,
-    help="bring what differs from the source into the lake, by a run of its own",
+    help="load what differs from the source into the lake, in a run of its own",
 )
 def verify_command(
     chosen: Chosen,
@@ -254,7 +254,7 @@ def _repaired(report: StreamReport) -> list[str]:
     lines = [f"{report.stream}, repaired: {done}"] if done else []
     if left and report.repaired is not None:
         lines.append(
-            f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: "
-            f"{left}"
+            f"{report.stream}: a table that keeps every version gets only the rows it lacks; left "
+            f"unchanged: {left}"
         )
     return lines

@@ -117,9 +117,9 @@ class StreamVerifier:
         if not rows.is_empty():
             raise NotLoadedError(
                 LakeCode.TABLE_MISSING,
-                f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is "
-                "no table of it in "
-                f"{self.storage.url}; load it first, or leave it out of what the tap selects",
+                f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, so there "
+                f"is no table of it in {self.storage.url}; load it first, or deselect it in the "
+                "tap",
             )
         return StreamReport(
             rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark
@@ -162,8 +162,8 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
         return
     why = "it has no replication key" if rows.replication_key is None else "it has no bookmark"
     logger.info(
-        "stream %s: comparing all rows as they are now (%s): what has changed at the source since "
-            "the last run differs",
+        "stream %s: comparing all rows as they are now (%s): rows that changed at the source "
+            "since the last run differ",
         rows.stream, why,
     )  # fmt: skip
 
@@ -279,13 +279,13 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
         )
         raise LockedError(
             LakeCode.NOT_PUBLISHED_YET,
-            f"pipeline {layout.pipeline}: run {last.run_id} is committed, and not all of it is "
+            f"pipeline {layout.pipeline}: run {last.run_id} is committed, but not all of it is "
             f"published yet; {way_out}",
         )
     if lock is not None and held:
         logger.info(
-            "pipeline %s is held by %s: verify only reads, what that run has not published does "
-                "not count",
+            "pipeline %s is held by %s; verify only reads, and ignores what that run has not "
+                "published",
             layout.pipeline, lock.holder(),
         )  # fmt: skip
     return None if last is None else last.run_id

@@ -239,8 +239,8 @@ class BatchJob:
         if rows != expected:
             raise StorageError(
                 LakeCode.STAGED_INCOMPLETE,
-                f"stream {self.stream}: the staged files hold {rows} rows, {expected} valid "
-                "records came; run it again",
+                f"stream {self.stream}: the staged files hold {rows} rows, but "
+                f"{expected} valid records came; run it again",
             )
 
 
@@ -271,8 +271,8 @@ def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):
         logging.getLogger(PROGRAM).warning(
-            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, "
-                "under this very path",
+            "the bucket %s is a folder: every executor of %s must reach it under this very "
+                "path, and be allowed to write to it",
             storage.url, spark.remote or spark.master,
         )  # fmt: skip
     session = get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf))

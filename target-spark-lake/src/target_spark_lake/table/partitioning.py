@@ -177,8 +177,8 @@ class Partitioning:
         """
         return RecordError(
             LakeCode.PARTITION_VALUE,
-            f"stream {self.stream}: the value {value} of column {part.column} has no {part}, as "
-            f"that is less than the least number of the column's type; take {part} out of "
+            f"stream {self.stream}: the value {value} of column {part.column} has no {part}: "
+            f"it would be below the minimum of the column's type; take {part} out of "
             "partition_by in stream_options, use a power of two as its width, or correct the "
             "value at the source",
         )

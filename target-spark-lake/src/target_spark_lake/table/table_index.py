@@ -65,8 +65,8 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
         cause = cut(str(error), 200)
         raise ProtocolError(
             LakeCode.BATCH_FILE_DAMAGED,
-            f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap "
-            "again",
+            f"{name} is not a complete Parquet file ({cause}); nothing was published. Run the "
+            "tap again",
         ) from error
 
 

@@ -327,7 +327,8 @@ def _claim(
             return None
     raise StorageError(
         LakeCode.CHANGED_BESIDE,
-        f"the store accepts no claim of table {table} ({path}), and shows no other one; run again",
+        f"the store rejects each claim of table {table} ({path}), but shows no other claim of it; "
+        "run again",
     )
 
 

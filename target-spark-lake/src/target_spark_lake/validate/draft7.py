@@ -1,11 +1,9 @@
-"""JSON Schema as Singer uses it: `jsonschema`'s Draft 7 on exact numbers, with formats and patterns
-that always end.
+"""JSON Schema as Singer uses it: the Draft 7 of `jsonschema`, with exact numbers, and with checks
+of formats and patterns that always end.
 
-The formats of Draft 7 whose checks in `jsonschema` are wrong about some values, or slow with
-hostile ones.
-
-Each takes time in proportion to a text's length. Their official judge is the JSON Schema Test
-Suite, which a test runs.
+`jsonschema` checks some formats of Draft 7 wrongly for some values, or slowly for hostile ones.
+They are checked here instead, in time proportional to the length of the text. A test holds these
+checks against the JSON Schema Test Suite.
 """
 
 from __future__ import annotations

@@ -154,7 +154,9 @@ def _moment(text: str, *, naive: bool) -> datetime:
         not zone or (zone[1:] <= "18:00" and zone[4:] < "60"),
         "its time zone is more than 18 hours from UTC",
     )
-    _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
+    _expect(
+        text, not naive or not zone or zone in _UTC, "it has a time zone, but the column has none"
+    )
     try:
         moment = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}")
         if zone and zone not in _UTC:

@@ -231,7 +231,7 @@ class RecordValidator:
         except SlowPatternError as slow:
             raise InvalidRecordError(
                 LakeCode.INVALID_RECORD,
-                f"stream {self._stream}: a record can't be judged: {slow}",
+                f"stream {self._stream}: a record can't be validated: {slow}",
                 str(slow),
             ) from slow
         error = next(iter(errors), None)
@@ -299,9 +299,8 @@ class Quarantine:
             if records and self._limit is not None and self._count > self._limit:
                 raise RecordError(
                     LakeCode.TOO_MANY_INVALID,
-                    f"stream {stream}: more than {self._limit} record(s) of this run are invalid, "
-                    "which is as many as "
-                    f"max_invalid_records allows; nothing was published. The last one: {example}",
+                    f"stream {stream}: max_invalid_records allows {self._limit} invalid record(s), "
+                    f"and this run has more; nothing was published. The last one: {example}",
                 )
 
 

@@ -126,8 +126,8 @@ def _misled(schema: JSON) -> str | None:
                 return f"{location}its $ref leads back to itself"
         except Unresolvable as error:
             return (
-                f"{location}its $ref {error.ref} leads to no place in the schema itself, and "
-                "others are not fetched"
+                f"{location}its $ref {error.ref} points to nothing in the schema itself, and "
+                "other documents are not fetched"
             )
         except RecursionError:
             return f"{location}{_DEEP}"

@@ -65,7 +65,7 @@ def test_lag_is_notified_once_per_threshold_crossing(lake: Lake, hook: Webhook) 
     first, second = hook.notices
     assert (first["outcome"], second["outcome"]) == ("lag", "lag")
     assert (first["lags"]["s"] // 3600, second["lags"]["s"] // 3600) == (3, 5)
-    assert "stream s: it is read up to 3 h" in first["text"]
+    assert "stream s: it has been read only up to 3 h" in first["text"]
 
 
 def test_lag_of_failing_runs_is_notified_once(

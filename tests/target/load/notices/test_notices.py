@@ -42,7 +42,7 @@ def test_only_failures_and_recoveries_are_notified(lake: Lake, hook: Webhook) ->
         "pipeline": "test",
         "run_id": first["run_id"],
         "outcome": "failed",
-        "error": f"{reason}…; `spark-lake runs` shows it whole",
+        "error": f"{reason}…; `spark-lake runs` shows the full message",
         "streams": {},
     }
     assert first["error"].startswith(f"{reason} (")
@@ -83,8 +83,8 @@ def test_notice_holds_no_record_value(
         ),
         (str(Partitioning("s", ()).unholdable("email", "planted")), "stream s: the value"),
         (
-            "stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is not an "
-            "integer",
+            "stream s: max_invalid_records allows 1 invalid record(s), and this run has more; "
+            "nothing was published. The last one: /id: 'planted' is not an integer",
             "The last one",
         ),
         (
@@ -99,7 +99,7 @@ def test_notice_holds_no_record_value(
 )
 def test_error_is_cut_before_record_value(reason: str, reported: str) -> None:
     assert "planted" in reason
-    assert without_values(reason).endswith(f"{reported}…; `spark-lake runs` shows it whole")
+    assert without_values(reason).endswith(f"{reported}…; `spark-lake runs` shows the full message")
 
 
 def test_receiver_gets_requested_outcomes_once(lake: Lake, hook: Webhook) -> None:

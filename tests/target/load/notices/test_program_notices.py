@@ -115,7 +115,7 @@ def test_stopped_run_is_notified_and_ends(lake: Lake, hook: Webhook, answer: int
         ((outcome, text),) = hook.outcomes()
         assert outcome == "failed"
         assert text.endswith(": stopped by SIGTERM")
-    assert errors.count("no whole answer within") == (answer == SILENT)
+    assert errors.count("no complete response within") == (answer == SILENT)
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_killed_run_is_notified_by_next_run(lake: Lake, hook: Webhook) -> None:
         ("recovered", own["run_id"]),
     ]
     assert hook.notices[0]["error"] == dead["error"]
-    assert "died before its commit; nothing of the run happened" in hook.notices[0]["text"]
+    assert "died before its commit; nothing was changed" in hook.notices[0]["text"]
 
 
 def begun(lake: Lake, hook: Webhook) -> subprocess.Popen[bytes]:
@@ -162,7 +162,7 @@ def begun(lake: Lake, hook: Webhook) -> subprocess.Popen[bytes]:
     process.stdin.write(to_bytes(schema("s", ID), {"type": "LAST"}))
     process.stdin.flush()
     until(
-        lambda: "'LAST' are unknown, skipped" in said(lake).read_text(),
+        lambda: "'LAST' are unknown and are skipped" in said(lake).read_text(),
         "its first messages",
         process,
     )

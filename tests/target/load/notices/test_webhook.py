@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
     [
         (500, "its answer is 500"),
         (302, "its answer is 302, a redirect that is not followed"),
-        (SILENT, "no whole answer within 5 s"),
-        (ENDLESS, "its answer has no end"),
+        (SILENT, "no complete response within 5 s"),
+        (ENDLESS, "its response has no end"),
     ],
 )
 def test_bad_answer_is_one_warning(
@@ -38,7 +38,7 @@ def test_bad_answer_is_one_warning(
     """A bad answer is one warning and changes nothing."""
     if answer == SILENT:
         monkeypatch.setattr(notices, "SECONDS", 0.3)
-        said = "no whole answer within 0 s"
+        said = "no complete response within 0 s"
     hook.answer, hook.location = answer, hook.url
     warned_of(lake, hook.url, said, caplog)
     assert hook.paths == [f"/services/{SECRET}"] * 2
