@@ -1,8 +1,8 @@
-"""A tap's source as `verify` compares it with a lake and `check` looks at it: the interface between
-the two programs.
+"""A tap's source, as `verify` compares it with a lake and `check` inspects it: the interface
+between the two programs.
 
-The target imports the tap's module by name, so neither package needs the other. What a look at the
-surroundings of a pipeline found has the same form for source and lake.
+The target imports the tap's module by name, so neither package needs the other. The findings of
+`check` have the same form for source and lake.
 """
 
 from __future__ import annotations

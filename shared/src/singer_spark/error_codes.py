@@ -41,7 +41,7 @@ class RunCode(ErrorCode):
 
     FILE_UNREADABLE = (
         "RUN-001",
-        "A file that a flag or a setting names is not there, or can't be read.",
+        "A file that a flag or a setting names does not exist, or can't be read.",
         "Correct the path, or let this user read the file.",
     )
     FILE_MALFORMED = (
@@ -51,7 +51,7 @@ class RunCode(ErrorCode):
     )
     TWO_FILES = (
         "RUN-003",
-        "Two files with a default name are there, and no flag chooses one.",
+        "Two files with a default name exist, and no flag chooses one.",
         "Name the file by the flag of the message.",
     )
     BAD_SETTING = (
@@ -108,7 +108,7 @@ class RunCode(ErrorCode):
     OUTPUT_CLOSED = (
         "RUN-016",
         "The program that reads standard output has ended.",
-        "Look at that program's own message.",
+        "Check that program's own message.",
     )
     CONNECT_FAILED = (
         "RUN-020",
@@ -127,8 +127,9 @@ class RunCode(ErrorCode):
     )
     JAR_CHANGED = (
         "RUN-023",
-        "A jar has another checksum than the pinned one.",
-        "Remove the cached file. If the repository has it so, do not trust that repository.",
+        "A jar's checksum differs from the pinned one.",
+        "Remove the cached file. If the repository serves the same checksum, do not trust that "
+        "repository.",
     )
     STATE_MALFORMED = (
         "RUN-030",
@@ -137,23 +138,23 @@ class RunCode(ErrorCode):
     )
     OTHER_REPLICATION_KEY = (
         "RUN-031",
-        "The saved bookmark is of another replication key than the run uses.",
+        "The saved bookmark belongs to another replication key than the run uses.",
         "Set the key back, run with `--full`, or "
         "[set the bookmark](stores.md#change-the-bookmark).",
     )
     BOOKMARK_UNUSABLE = (
         "RUN-032",
-        "The saved bookmark is no value of the key's type, as after a change of that type.",
+        "The saved bookmark is not a value of the key's type; the type may have changed.",
         "Run with `--full`, or [set the bookmark](stores.md#change-the-bookmark).",
     )
     STATE_IN_TWO_LOCATIONS = (
         "RUN-033",
-        "The state should move to another backend, which holds a state already.",
-        "Remove the one that is wrong, or set `state_backend` back.",
+        "The state should move to another backend, but that backend already holds a state.",
+        "Remove the wrong state, or set `state_backend` back.",
     )
     STATE_ELSEWHERE = (
         "RUN-034",
-        "The pipeline keeps its state in another place than this config names.",
+        "The pipeline keeps its state in another location than this config names.",
         "Give the target's config, with its `state_backend`.",
     )
     STATE_OF_OTHER_LAKE = (
@@ -173,7 +174,7 @@ class RunCode(ErrorCode):
     )
     LAKE_FILE_DAMAGED = (
         "RUN-040",
-        "A file of the lake's own folder is not as it was written.",
+        "A file in the lake's own folder is damaged.",
         "Restore it from a backup, or remove it where the message says so.",
     )
     NEWER_FORMAT = (
@@ -204,8 +205,8 @@ class RunCode(ErrorCode):
     )
     PARQUET_DAMAGED = (
         "RUN-054",
-        "A Parquet file can't be read, or is not whole.",
-        "Run again. If it stays, restore the file.",
+        "A Parquet file can't be read, or is incomplete.",
+        "Run again. If the error persists, restore the file.",
     )
     NO_COLUMNS = (
         "RUN-060",

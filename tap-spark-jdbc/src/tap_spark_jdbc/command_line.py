@@ -55,51 +55,59 @@ SECONDS_TO_LEAVE = 10.0
 )
 @click.option(
     "--state",
-    help="State to start from: a path or URL, also of a database; if there is none yet, it is a "
-    "first run.",
+    help="State to start from: a path or URL, also of a database. If no state exists yet, the "
+    "run is a first run.",
 )
 @click.option(
     "--state-from",
     type=click.Path(path_type=Path),
-    help="The target's config: start from its state.",
+    help="The target's config; the run starts from that target's state.",
 )
 @click.option(
     "--stream",
     multiple=True,
     metavar="NAME",
-    help="Send these streams alone (globs); the bookmarks of others stay.",
+    help="Send only these streams (names or globs); the bookmarks of the others stay.",
 )
 @click.option("--full", is_flag=True, help="Send everything, whatever the state says.")
 @click.option(
-    "--replace", is_flag=True, help="With --full: append-only tables become what the source is."
+    "--replace",
+    is_flag=True,
+    help="With --full: replace the rows of append-only tables by the source's.",
 )
 @click.option(
-    "--append-again", is_flag=True, help="With --full: append-only tables get all rows once more."
+    "--append-again",
+    is_flag=True,
+    help="With --full: append all rows to append-only tables once more.",
 )
-@click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
+@click.option(
+    "--no-resume", is_flag=True, help="Do not continue from the checkpoint of a run that died."
+)
 @click.option(
     "--incremental-table",
     multiple=True,
     metavar="SPEC",
-    help="Like `incremental_tables` in the config.",
+    help="Incremental table, as in `incremental_tables` in the config.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
-@click.option("--verbose", is_flag=True, help="With --dry-run: the whole SQL.")
+@click.option("--verbose", is_flag=True, help="With --dry-run: print the full SQL.")
 @click.option("--discover", is_flag=True, help="Print the catalog.")
 @click.option(
     "--test",
     is_flag=False,
     flag_value="all",
     default="",
-    help="Send one record of each stream, or with =schema none.",
+    help="Send one record of each stream; with =schema, no records.",
 )
 @click.option("--about", is_flag=True, help="Print the settings and what the tap can do.")
 @click.option(
-    "--format", "about_format", type=click.Choice(["json", "markdown"]), help="Of --about."
+    "--format", "about_format", type=click.Choice(["json", "markdown"]), help="Format of --about."
 )
 @click.option("--version", is_flag=True, help="Print the version.")
 @click.option(
-    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Of standard error."
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="Level of the log on standard error.",
 )
 def command(**options: Any) -> None:
     """Dispatch to what the options ask for."""
@@ -113,7 +121,7 @@ def command(**options: Any) -> None:
         raise SourceError(
             RunCode.OUTPUT_CLOSED,
             "the reader of standard output is gone: the target ended first, and its own message "
-            "says why; nothing that it had not committed is saved",
+            "says why; only what it had committed is saved",
         ) from error
 
 
@@ -255,7 +263,7 @@ def _again(options: dict[str, Any]) -> str:
     replace, append = options["replace"], options["append_again"]
     if replace and append:
         raise ConfigurationError(
-            RunCode.BAD_FLAG, "--replace and --append-again exclude each other: give one of them"
+            RunCode.BAD_FLAG, "give either --replace or --append-again, not both"
         )
     if (replace or append) and not options["full"]:
         raise ConfigurationError(
@@ -343,7 +351,9 @@ def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateS
         saved = source.saved
     except (ConfigurationError, StorageError) as error:
         logger.warning(
-            "the state's own place can't be read, so no dead run can be continued: %s", error
+            "the state can't be read at its own location, so a run that died can't be "
+            "continued: %s",
+            error,
         )
         return copy
     if copy is None:

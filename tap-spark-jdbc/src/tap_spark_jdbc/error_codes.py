@@ -61,8 +61,8 @@ class TapCode(ErrorCode):
     )
     SSH_HOST_KEY = (
         "TAP-011",
-        "The SSH server shows another host key than the known one.",
-        "Find out why. If it is right, give it in `ssh_tunnel.host_key`.",
+        "The SSH server's host key differs from the known one.",
+        "Find out why. If the new key is genuine, set it in `ssh_tunnel.host_key`.",
     )
     SSH_REFUSED = (
         "TAP-012",
@@ -92,7 +92,7 @@ class TapCode(ErrorCode):
     )
     BAD_KEY_EXPRESSION = (
         "TAP-024",
-        "An expression as `replication_key` is refused, or its name is a column's.",
+        "An expression as `replication_key` is refused, or has the name of a column.",
         "Correct the expression, or make a stream of it by `queries`.",
     )
     NULL_KEY = (
@@ -112,7 +112,8 @@ class TapCode(ErrorCode):
     )
     CHANGED_WHILE_READ = (
         "TAP-028",
-        "Another session changed or locked a table, or the snapshot was lost, during the reading.",
+        "Another session changed or locked a table, or the snapshot was lost, while rows were "
+        "read.",
         "Run again: the next run continues where this one stopped.",
     )
     READER_UNSUITABLE = (
@@ -132,7 +133,7 @@ class TapCode(ErrorCode):
     )
     BATCH_LOCATION = (
         "TAP-032",
-        "Batch files have no place, or can't be written there.",
+        "There is no folder for batch files, or they can't be written there.",
         "Check `batch_config.storage` and `storage_options`, or start with `--state-from`.",
     )
     SLICES_REPEAT = (
@@ -158,7 +159,8 @@ class TapCode(ErrorCode):
     )
     LOG_UNSUPPORTED = (
         "TAP-050",
-        "The server has no log that can be read: its kind, its version, a standby, or a setting.",
+        "This server's log can't be read, because of the server's kind, version or settings, or "
+        "because it is a standby.",
         "Set up the server as the message says: [Log-based](log-based.md).",
     )
     LOG_TABLE_UNSUITABLE = (
@@ -183,7 +185,7 @@ class TapCode(ErrorCode):
     )
     LOG_SLOT_BUSY = (
         "TAP-055",
-        "The slot is in use, or is being made by another process.",
+        "The slot is in use, or another process is still creating it.",
         "Wait for that process, end open transactions, or set another `log_slot`.",
     )
     LOG_SLOT_FOREIGN = (
@@ -193,7 +195,7 @@ class TapCode(ErrorCode):
     )
     LOG_SLOT_REFUSED = (
         "TAP-057",
-        "The server refused to make, read or drop the slot.",
+        "The server refused to create, read or drop the slot.",
         "The message is the server's: [Log-based](log-based.md) has the grants.",
     )
     LOG_PUBLICATION = (
@@ -228,7 +230,7 @@ class TapCode(ErrorCode):
     )
     LOG_TABLE_CHANGED = (
         "TAP-064",
-        "A table got columns, or was dropped, while the run began.",
+        "A table gained columns, or was dropped, while the run was starting.",
         "Run again.",
     )
     EXECUTORS_UNSUITABLE = (

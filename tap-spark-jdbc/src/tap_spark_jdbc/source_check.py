@@ -38,10 +38,10 @@ SLIGHT, GREAT = timedelta(seconds=2), timedelta(seconds=60)
 NAMED = 5
 _MARK = "tap_spark_jdbc.checked"
 _POOLED = (
-    "a pooler in transaction mode (pgBouncer, RDS Proxy) is between: the tap's time zone, date "
-    "style and search path may be lost between two statements, and one connection sees another's "
-    "settings and prepared statements; name the server's own port, or a pool in session mode, in "
-    "jdbc_url"
+    "a pooler in transaction mode (pgBouncer, RDS Proxy) is between the tap and the server: the "
+    "tap's time zone, date style and search path may be lost between two statements, and one "
+    "connection sees another's settings and prepared statements; name the server's own port, or "
+    "a pool in session mode, in jdbc_url"
 )
 
 
@@ -172,7 +172,9 @@ def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
         yield Finding("pooler", _POOLED, PROBLEM)
     else:
         yield Finding(
-            "pooler", "a pooler is between, whose sessions hold as long as a connection", NOTE
+            "pooler",
+            "a pooler is between the tap and the server; its sessions last as long as a connection",
+            NOTE,
         )
 
 

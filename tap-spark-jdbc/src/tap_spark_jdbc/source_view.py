@@ -212,10 +212,10 @@ def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
     can.
     """
     if sql.dialect.checksums is None:
-        return f"{sql.dialect.name} is not known to make checksums of rows"
+        return f"{sql.dialect.name} has no function for checksums of rows that the tap knows"
     columns = sql.plan.sent_columns
     lacking = [name for name in names if _template(columns[name], sql.dialect.checksums) is None]
-    return f"{', '.join(lacking)} can't be summed up there" if lacking else None
+    return f"{', '.join(lacking)} can't be part of a checksum there" if lacking else None
 
 
 @dataclass(frozen=True)

@@ -218,8 +218,8 @@ class TapSparkJdbc(HookedTap):
         if self.settings.batch_config is not None and self.settings.batch_config.root is None:
             raise ConfigurationError(
                 TapCode.BATCH_LOCATION,
-                "batch_config.storage.root: is missing: start with --state-from target.json, then "
-                "the files go into the bucket of that config, or name their folder",
+                "batch_config.storage.root: is missing: start with --state-from target.json to "
+                "put the files into the bucket of that config, or name a folder",
             )
 
     def begin_session(self) -> None:

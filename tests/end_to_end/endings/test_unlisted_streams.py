@@ -34,8 +34,8 @@ STRANGERS = {
     "public-partly": (
         "create table partly (id int primary key, open text, hidden text); grant select (id, open) "
         "on partly to reader",
-        "column hidden can't be read: the user may not; run GRANT SELECT ON public.partly TO "
-        "reader",
+        "column hidden can't be read: the user lacks the privilege; run GRANT SELECT ON "
+        "public.partly TO reader",
     ),
     "public-empty": (
         "create materialized view empty as select 1 as id with no data; grant select on empty to "
@@ -151,8 +151,9 @@ def test_unreadable_configured_stream_fails_the_run(shop: Shop, setting: Any) ->
     error = send(tap_of(shop.config)).error
 
     assert isinstance(error, ConfigurationError)
-    assert "stream public-denied: it can't be read: the user may not; run GRANT SELECT" in str(
-        error
+    assert (
+        "stream public-denied: it can't be read: the user lacks the privilege; run GRANT SELECT"
+        in str(error)
     )
     assert "stream public-partly" in str(error)
 

@@ -129,8 +129,8 @@ def test_lake_follows_binlog(
         state = pipe.state
         state["bookmarks"][stream]["position"] = "binlog.999999:4"
         pipe.state_path.write_text(json.dumps(state))
-        assert any("the log began again" in each for each in log_findings(exit_code=1))
+        assert any("the log was reset" in each for each in log_findings(exit_code=1))
         (lost,) = answer("status", exit_code=1)
-        assert "the log began again" in lost["streams"][stream]["log_lost"]
+        assert "the log was reset" in lost["streams"][stream]["log_lost"]
         assert answer("log", "drop") == {"removed": []}
         assert pipe.state["bookmarks"] == {}

@@ -111,7 +111,7 @@ def test_edited_value_forgets_its_boundary() -> None:
                 "replication_key_value": 1,
                 "boundary": {"format_version": 1, "rows": 0},
             },
-            "of which value",
+            "which value it belongs to",
         ),
     ],
 )

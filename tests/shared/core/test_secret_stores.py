@@ -89,7 +89,7 @@ def test_aws_secret_is_text_member_or_bytes(moto: Any, monkeypatch: pytest.Monke
     assert "password: can't read aws-sm:" in str(raised.value)
     assert "ResourceNotFound" in str(raised.value)
     assert "user: can't read aws-sm:" in str(raised.value)
-    assert "holds no JSON object" in str(raised.value)
+    assert "is not a JSON object" in str(raised.value)
     assert PASSWORD not in str(raised.value)
 
 

@@ -190,7 +190,7 @@ def test_reset_log_is_refused(own: MariaDB, tmp_path: Path) -> None:
             cursor.execute(f"insert into t values ({10 + n}, 1)")
         line = refused(pipe)
         assert (
-            "began again" in line
+            "was reset" in line
             or "does not have all transactions" in line
             or "does not send its log" in line
         )

@@ -64,7 +64,7 @@ def test_unreadable_location_uses_meltano_copy(
     with caplog.at_level(logging.WARNING):
         assert origin(f"{tmp_path}/c.json", handed) == f"{tmp_path}/c.json"
         assert origin(None, handed) is None
-    assert "no dead run can be continued" in caplog.text
+    assert "a run that died can't be continued" in caplog.text
 
 
 def test_malformed_state_variable_is_refused() -> None:

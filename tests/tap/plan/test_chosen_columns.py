@@ -149,7 +149,7 @@ def test_renamed_column_keeps_its_source_name() -> None:
         ({"rename": {"cost": "x", "tags": "x"}}, "columns 'cost' and 'tags' would both be 'x'"),
         (
             {"rename": {"cost": "_sdc_lsn"}},
-            "'_sdc_lsn' is a name of the columns that a target adds",
+            "'_sdc_lsn' is reserved for columns that a target adds",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_deselected_column_is_not_read(postgres):
 
     assert run.records("public-t") == [{"id": 1, "v": "one"}]
     assert (
-        "its column secret can't be read: the user may not; run GRANT SELECT"
+        "its column secret can't be read: the user lacks the privilege; run GRANT SELECT"
         in tap.run_here().failed()
     )
 

@@ -272,7 +272,7 @@ def test_three_queries_discover_a_large_sqlite_file(spark: SparkSession, tmp_pat
         (
             {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"},
             ConfigurationError,
-            "does not take",
+            "does not accept",
         ),
     ],
 )

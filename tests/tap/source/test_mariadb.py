@@ -409,8 +409,8 @@ def test_unreadable_table_is_named_with_grant(database, spark) -> None:
     sent = run_tap(config)
     assert isinstance(sent.error, SkippedStreamsError)
     assert (
-        f"stream {name}-denied: it can't be read: the user may not; run GRANT SELECT ON "
-        f"`{name}`.`denied` TO" in str(sent.error)
+        f"stream {name}-denied: it can't be read: the user lacks the privilege; run GRANT SELECT "
+        f"ON `{name}`.`denied` TO" in str(sent.error)
     )
 
 

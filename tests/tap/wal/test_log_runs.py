@@ -110,7 +110,7 @@ def test_slot_advances_only_to_committed_position(
         connection.execute("update orders set note = 'b'")
         committed(pipe)
         pipe.save(older)
-        assert "behind its bookmark" in refused(pipe)
+        assert "after the stream's bookmark" in refused(pipe)
         assert "--full" in refused(pipe)
         assert records(pipe.run(full=True)) == [
             {"id": each, "note": "b", "body": "x" * 5000} for each in (1, 2, 3)
@@ -141,7 +141,7 @@ def test_idle_stream_retains_no_log_of_others(
         (
             "select pg_drop_replication_slot(current_database()); insert into orders values (9);"
             "select pg_create_logical_replication_slot(current_database(), 'pgoutput')",
-            "behind its bookmark",
+            "after the stream's bookmark",
         ),
         ("drop table orders; " + TABLE, "dropped and recreated"),
         (

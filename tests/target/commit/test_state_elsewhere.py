@@ -63,4 +63,4 @@ def test_published_state_is_used_without_lake(
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     opening = lake.announced(increment())[0]
     assert (opening["start"], opening["value"]) == ("saved", {"grows": 7})
-    assert "is not there, its published copy is taken" in caplog.text
+    assert "does not exist, so the published copy of the state is used" in caplog.text

@@ -155,7 +155,7 @@ def test_sdk_target_settings_stay_known() -> None:
             {"uri": "sqlite:///x.db", "table_name": ""},
             "state_backend.table_name: '' is not a table's name",
         ),
-        ({"uri": "sqlite:///x.db?pipeline=p"}, "settings of their own"),
+        ({"uri": "sqlite:///x.db?pipeline=p"}, "use the settings table_name and pipeline"),
         ({"uri": "s3://b", "table_name": "t"}, "only a database has tables"),
         ({"uri": ""}, "state_backend.uri: is empty"),
         ({"table_name": "t"}, "state_backend.uri: is missing"),

@@ -121,7 +121,7 @@ def test_check_shows_slot_and_retained_log(tmp_path: Path, postgresql: PostgreSQ
         code, found = checked(tmp_path, tap)
         assert (code, found["log"]) == (
             0,
-            [("ok", "slot spark_tap_shop is not there yet; the first run makes it (public-t)")],
+            [("ok", "slot spark_tap_shop does not exist yet; the first run creates it (public-t)")],
         )
         done = subprocess.run(
             [SPARK_LAKE, "run"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -89,7 +89,7 @@ class TransactionSnapshot:
         if not isinstance(packed, Mapping) or packed.get("format_version") != SNAPSHOT_FORMAT:
             version = packed.get("format_version") if isinstance(packed, Mapping) else packed
             raise ValueError(
-                f"its snapshot has format version {version!r}, known is {SNAPSHOT_FORMAT}"
+                f"its snapshot has format version {version!r}, and only {SNAPSHOT_FORMAT} is known"
             )
         system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
         if (
@@ -207,7 +207,8 @@ class Boundary:
         """
         if packed.get("format_version") != FORMAT_VERSION:
             raise ValueError(
-                f"its boundary has format version {packed.get('format_version')!r}, known is 1"
+                f"its boundary has format version {packed.get('format_version')!r}, and only 1 "
+                "is known"
             )
         rows = packed.get("rows")
         if not isinstance(rows, int) or rows < 0:
@@ -295,8 +296,9 @@ class Bookmark:
         if saved_key != replication_key:
             raise StateError(
                 RunCode.OTHER_REPLICATION_KEY,
-                f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the "
-                f"run uses {replication_key!r}; run with --full, or set the bookmark again",
+                f"stream {stream}: the saved bookmark belongs to replication key {saved_key!r}, "
+                f"but the run uses {replication_key!r}; run with --full, or set the bookmark "
+                "again",
             )
         try:
             _check_type(value, key_type, aware=aware, ours="boundary" in entry)
@@ -306,7 +308,7 @@ class Bookmark:
             snapshot = TransactionSnapshot.from_json(seen) if seen is not None else None
             runs = tuple((int(at), int(key)) for at, key in entry.get("runs", ()))
             if packed is not None and "value" not in packed:
-                raise ValueError("its boundary does not say of which value it is")
+                raise ValueError("its boundary does not say which value it belongs to")
         except (ValueError, TypeError) as error:
             raise StateError(
                 RunCode.BOOKMARK_UNUSABLE,
@@ -332,7 +334,7 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
 
     It is `ours` if it was certainly written by `to_json`, and not by hand.
     """
-    changed = "was saved of a key of another type: the column's type has changed since"
+    changed = "was saved for a key of another type: the column's type has changed since"
     if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):
         raise ValueError(f"{value!r} {changed}")
     if (

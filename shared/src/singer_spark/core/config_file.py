@@ -121,7 +121,7 @@ def usual_config(stem: str) -> str:
         flag = "--tap-config" if stem == "tap" else "--config"
         raise ConfigurationError(
             RunCode.TWO_FILES,
-            f"{' and '.join(there)} are both here: name the one that counts by {flag}",
+            f"{' and '.join(there)} both exist here: name the one to use by {flag}",
         )
     return there[0] if there else names[0]
 

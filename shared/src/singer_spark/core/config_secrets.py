@@ -195,9 +195,7 @@ def _member(text: str, key: str) -> str:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UnreadableSecretError(
-            f"it holds no JSON object, so there is no {key!r} in it"
-        ) from error
+        raise UnreadableSecretError(f"it is not a JSON object, so it has no {key!r}") from error
     if not isinstance(found, dict) or key not in found:
         known = f"; it has {', '.join(sorted(found))}" if isinstance(found, dict) else ""
         raise UnreadableSecretError(f"it has no {key!r}{known}")

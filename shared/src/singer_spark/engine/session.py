@@ -282,7 +282,7 @@ def _not_started(error: Exception) -> SingerSparkError:
         return error
     cause = cut(str(error), 500) or type(error).__name__
     return shortage(error) or ConfigurationError(
-        RunCode.SPARK_NOT_STARTED, f"Spark did not start: {cause}; look at `spark` in the config"
+        RunCode.SPARK_NOT_STARTED, f"Spark did not start: {cause}; check `spark` in the config"
     )
 
 
@@ -317,7 +317,7 @@ def connect(url: str, conf: Mapping[str, str], jars: Sequence[str]) -> SparkSess
         cause = cut(str(error), 400) or type(error).__name__
         raise ConfigurationError(
             RunCode.CONNECT_FAILED,
-            f"no session on the Spark Connect server: {cause}; look at spark.remote",
+            f"no session on the Spark Connect server: {cause}; check spark.remote",
         ) from error
     return session  # type: ignore[no-any-return]
 

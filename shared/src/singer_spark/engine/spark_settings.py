@@ -177,9 +177,9 @@ def _watch(context: SparkContext) -> None:
             return
         if waited > LOOK_SECONDS:
             logger.warning(
-                "%s: no task has begun on %s for %d s; an executor is starting, or there is no "
-                    "core or memory for one: then give it more, or ask for less "
-                    "(spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
+                "%s: no task has started on %s for %d s: an executor may still be starting, or "
+                    "the cluster has no core or memory for one; in that case give it more, or ask "
+                    "for less (spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
                 context.appName, context.master, waited,
             )  # fmt: skip
 
@@ -199,7 +199,7 @@ class SparkSettings:
         conf: Spark settings, which override the program's own.
     """
 
-    master: str | None = setting(NOT_EMPTY, "Spark master; `local[*]` where not given")
+    master: str | None = setting(NOT_EMPTY, "Spark master; by default `local[*]`")
     remote: str | None = setting(
         NOT_EMPTY, "URL of a Spark Connect server, instead of a master", secret=True
     )
@@ -223,7 +223,7 @@ class SparkSettings:
     def problems(setting: Mapping[str, Any]) -> list[str]:
         """Members that contradict each other."""
         if setting.get("master") and setting.get("remote"):
-            return ["spark: master and remote exclude each other; give one of them"]
+            return ["spark: set either master or remote, not both"]
         return []
 
 

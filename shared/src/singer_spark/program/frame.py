@@ -110,7 +110,8 @@ def root_failure(error: Exception) -> Exception:
     if failure is None and isinstance(error, BrokenPipeError):
         failure = ResourceError(
             RunCode.OUTPUT_CLOSED,
-            "the reader of standard output is gone; look at why the program behind the pipe ended",
+            "the reader of standard output is gone; check why the program that reads the pipe "
+            "ended",
         )
     if failure is None and not isinstance(error, SingerSparkError):
         failure = shortage(error)

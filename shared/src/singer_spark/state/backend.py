@@ -218,17 +218,19 @@ class StateBackend:
         if database is None:
             if not uri:
                 problems.append(
-                    "state_backend.uri: is empty, leave state_backend out for the lake's own bucket"
+                    "state_backend.uri: is empty; leave state_backend out to keep the state in "
+                    "the lake's own bucket"
                 )
             if table is not None:
                 problems.append(
-                    "state_backend.table_name: only a database has tables, uri is none of one"
+                    "state_backend.table_name: only a database has tables, and uri does not "
+                    "name a database"
                 )
             return problems
         if database.table or database.pipeline:
             problems.append(
-                "state_backend.uri: table and pipeline are settings of their own, table_name and "
-                "pipeline"
+                "state_backend.uri: table and pipeline don't belong in it; use the settings "
+                "table_name and pipeline"
             )
         if database.kind == POSTGRESQL and find_spec("psycopg") is None:
             problems.append(f"state_backend.uri: {WITHOUT_PACKAGE}")

@@ -98,7 +98,7 @@ def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> Configu
     """
     return ConfigurationError(
         RunCode.STATE_ELSEWHERE,
-        f"pipeline {pipeline} keeps its state in {location_of(entry) or IN_THE_BUCKET}, and this "
+        f"pipeline {pipeline} keeps its state in {location_of(entry) or IN_THE_BUCKET}, but this "
         f"config names {store.location or IN_THE_BUCKET}: give the target's config with its "
         "state_backend; if that has changed, the target's next run moves the state",
     )
@@ -118,8 +118,8 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
         raise StateError(
             RunCode.STATE_OF_OTHER_LAKE,
             f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, "
-            f"which {storage.url} knows nothing of: give one of the two lakes another pipeline or "
-            "table_name; or remove that state, if its lake is gone",
+            f"of which {storage.url} has no record: give one of the two lakes another pipeline "
+            "or table_name; or remove that state, if its lake is gone",
         )
     return signature.run_id
 

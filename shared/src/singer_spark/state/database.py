@@ -157,7 +157,7 @@ class DatabaseUrl:
 def _sqlite_file(location: str, other: Mapping[str, str]) -> Path:
     if other:
         raise _malformed(
-            f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P"
+            f"sqlite has no option {next(iter(other))}; give sqlite:///file.db?table=T&pipeline=P"
         )
     if not location.startswith("///") or location in ("///", "///:memory:"):
         raise _malformed("give a file, sqlite:///relative.db or sqlite:////absolute.db")

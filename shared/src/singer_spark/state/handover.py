@@ -1,5 +1,5 @@
-"""What one program of a pipeline hands to another: Meltano's state backend where the state is, a
-failed tap the reason.
+"""What the programs of a pipeline hand to each other: Meltano's state backend tells the tap where
+the state is, and a failed tap tells the target why it failed.
 
 Meltano gives a tap a copy of the state as a file, or none. Without one, it is unclear whether there
 is no state yet or none is wanted. The location itself shows that, and has the checkpoint beside it.

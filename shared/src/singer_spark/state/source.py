@@ -80,7 +80,7 @@ class StateSource:
         chosen = chosen_state(self.lake, self.pipeline, self.store, self.last)
         if chosen.moves_from is not None and chosen.saved is not None:
             logger.info(
-                "The state was kept in %s so far: it is taken from %s.",
+                "The state was kept in %s until now; this run reads it from %s.",
                 chosen.moves_from,
                 chosen.saved.origin,
             )
@@ -182,14 +182,16 @@ def _with_lake(store: StateStore, pipeline: str, options: Mapping[str, Any] | No
         )
     except (ConfigurationError, StorageError) as error:
         logger.warning(
-            "The lake %s of this state can't be looked at, its published copy is taken: %s",
+            "The lake %s of this state can't be read, so the published copy of the state is "
+            "used: %s",
             signature.lake,
             error,
         )
         return StateSource(store)
     if not known:
         logger.warning(
-            "The lake %s of this state is not there, its published copy is taken.", signature.lake
+            "The lake %s of this state does not exist, so the published copy of the state is used.",
+            signature.lake,
         )
         return StateSource(store)
     return StateSource(store, lake, pipeline)

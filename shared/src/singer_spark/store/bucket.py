@@ -15,8 +15,8 @@ from singer_spark.error_codes import RunCode
 from singer_spark.errors import StorageError, foreign_errors
 
 CONDITIONAL_WAY_OUT = (
-    "take a store with conditional puts, or take the risk by the target's "
-    "setting accept_unconditional_storage"
+    "use a store with conditional puts, or accept the risk by the target's setting "
+    "accept_unconditional_storage"
 )
 # The version of an object that must not exist yet.
 ABSENT = ""

@@ -217,8 +217,8 @@ def _link(scratch: Path, target: Path) -> None:
     except OSError as error:
         if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             without = (
-                "the disk has no hard links (as FAT, SMB and some FUSE mounts), keep the "
-                "lake on another one"
+                "the disk does not support hard links (FAT, SMB and some FUSE mounts do not); "
+                "keep the lake on another disk"
             )
             raise OSError(errno.ENOTSUP, without) from error
         raise
@@ -272,7 +272,7 @@ def _new(path: Path, mode: int) -> IO[bytes]:
 
 def _copy(source: Path, file: Path, mode: int, tail: bytes = b"") -> None:
     if not source.exists():  # so that it is not mistaken for a scratch file that was swept away
-        raise OSError(errno.EINVAL, f"{source} is not there")
+        raise OSError(errno.EINVAL, f"{source} does not exist")
     _new(file, mode).close()
     shutil.copyfile(source, file)
     with file.open("ab") as stream:

@@ -46,19 +46,19 @@ _NAME_OF_HOST = re.compile(r"https?://([^/\s]+)")
 _UNREACHABLE = {
     "dns error": (
         "its host {host} is not known to DNS",
-        "correct endpoint_url, or look at this machine's DNS",
+        "correct endpoint_url, or check this machine's DNS",
     ),
     "ConnectionRefused": ("nothing listens at {host}", "start the store, or correct endpoint_url"),
     "Expired": (
         "the certificate of {host} has expired",
-        "renew it, or look at this machine's clock",
+        "renew it, or check this machine's clock",
     ),
     "NotValidYet": ("the certificate of {host} is not valid yet", "look at this machine's clock"),
     "InvalidCertificate": (
         "the certificate of {host} is not trusted",
         "name its authority in AWS_CA_BUNDLE, or in storage_options as client_kwargs.verify",
     ),
-    "TimedOut": ("{host} does not answer", "look at the network between, or correct endpoint_url"),
+    "TimedOut": ("{host} does not answer", "check the network path to it, or correct endpoint_url"),
 }
 # Without any keys in the options, this machine's role is asked for some here.
 _METADATA_SERVICE = "169.254.169.254"
@@ -363,7 +363,7 @@ def _unreachable(account: str) -> UnreachableError:
         if "kind: Connect" in account and sign in account:
             return UnreachableError(reason.format(host=host), way_out)
     return UnreachableError(
-        f"{host} gave no answer", "see that the store runs, and look at the network between"
+        f"{host} gave no answer", "check that the store runs, and check the network path to it"
     )
 
 

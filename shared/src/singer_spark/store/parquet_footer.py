@@ -65,7 +65,8 @@ def damage_named(path: str) -> Iterator[None]:
         cause = " ".join(str(error).split())
         raise StorageError(
             RunCode.PARQUET_DAMAGED,
-            f"{path} can't be read as Parquet: {cause}; run again, and if it stays, restore it",
+            f"{path} can't be read as Parquet: {cause}; run again, and if the error persists, "
+            "restore the file",
         ) from error
 
 
@@ -119,7 +120,7 @@ def rows_of(storage: Storage, path: str) -> int:
         if kind != I64:
             raise StorageError(
                 RunCode.PARQUET_DAMAGED,
-                f"{storage.url}/{path} is not a whole Parquet file; run it again",
+                f"{storage.url}/{path} is not a complete Parquet file; run again",
             )
         return int(rows)
 

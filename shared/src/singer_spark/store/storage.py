@@ -183,7 +183,7 @@ class Storage:
         if ignored:
             raise StorageError(
                 RunCode.STORE_OVERWRITES,
-                f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs "
+                f"{self.url} overwrites an object in spite of {' and '.join(ignored)}: two runs "
                 f"could both win there; {CONDITIONAL_WAY_OUT}",
             )
 
@@ -272,7 +272,7 @@ class Storage:
 
     def size(self, path: str) -> int | None:
         """Its size in bytes, None if it is missing."""
-        with self._errors("look at", path), missing_is_fine():
+        with self._errors("find the size of", path), missing_is_fine():
             return self.files.size(path)
         return None
 

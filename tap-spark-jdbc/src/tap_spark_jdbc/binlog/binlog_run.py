@@ -112,14 +112,14 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         if bookmark.key is not None and set(bookmark.key) != set(plan.key_properties):
             was, now = (", ".join(each) or "none" for each in (bookmark.key, plan.key_properties))
             raise lost(
-                stream, f"its key was {was} and is {now} now; the lake's rows have the former"
+                stream, f"its key was {was} and is {now} now; the lake's rows have the old key"
             )
         if bookmark.server and bookmark.server != server.identifier:
             if not (server.gtids and bookmark.gtids):
                 raise lost(
                     stream,
-                    "its bookmark is of another server, and there are no GTIDs to find its place "
-                    "by",
+                    "its bookmark belongs to another server, and without GTIDs its position "
+                    "there can't be found",
                 )
             self._check_gtids(server, stream, bookmark)
             return
@@ -127,10 +127,10 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
         size = self._files.get(begin.file)
         known = end.offset if begin.file == end.file else 0
         if begin > end or (size is not None and begin.offset > max(size, known)):
-            why = f"its bookmark {begin} is behind the end of the server's log {end}"
-            raise lost(stream, f"{why}: the log began again")
+            why = f"its bookmark {begin} is past the end of the server's log {end}"
+            raise lost(stream, f"{why}: the log was reset")
         if size is None:
-            why = f"the server's log no longer has {begin.file}, in which it continues"
+            why = f"the server's log no longer has {begin.file}, where the stream would continue"
             raise lost(stream, f"{why} (it was purged)")
         if server.gtids and bookmark.gtids:
             self._check_gtids(server, stream, bookmark)
@@ -180,7 +180,7 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
 
     def _ahead(self, bookmark: BinlogBookmark) -> str:
         if bookmark.server not in ("", self._opened().identifier):
-            return "another server, which has its place by GTID"
+            return "another server, where GTIDs show its position"
         sizes = [
             size
             for name, size in self._files.items()
@@ -258,8 +258,8 @@ class BinlogRun(ChangeLog[BinlogBookmark]):
                 return each
         raise StateError(
             TapCode.LOG_POSITION_LOST,
-            "the bookmarks of the LOG_BASED streams are of transactions of which none has all; run "
-            "them with --full",
+            "no bookmark of the LOG_BASED streams lies before all the others, so there is no "
+            "common position to read from; run these streams with --full",
         )
 
     def _move(self, reading: BinlogReading, end: LogPosition) -> None:
@@ -306,6 +306,6 @@ def _check_key(plan: StreamPlan) -> None:
     if not plan.key_properties and plan.load_method != "append-only":
         raise ConfigurationError(
             TapCode.LOG_KEY_UNSUITABLE,
-            f"stream {plan.stream}: its table has no primary key, by which changes find their "
-            "rows: give it key_properties, or the load_method append-only",
+            f"stream {plan.stream}: its table has no primary key to match changes to rows: set "
+            "its key_properties, or set its load_method to append-only",
         )

@@ -168,7 +168,7 @@ def _check(known: Mapping[str, str]) -> None:
             raise ConfigurationError(
                 TapCode.LOG_UNSUPPORTED,
                 f"LOG_BASED needs {name} {value or 'to be empty'}, and the server has {found}: "
-                f"run SET GLOBAL {name} = '{value}', and let applications connect again; then run "
+                f"run SET GLOBAL {name} = '{value}', and have applications reconnect; then run "
                 "the streams with --full, as older changes may be missing",
             )
 
@@ -302,8 +302,8 @@ def _locked(holder: JdbcConnection, tables: str, plans: Sequence[StreamPlan]) ->
     raise SourceError(
         TapCode.LOG_WAITS,
         f"streams {', '.join(plan.stream for plan in plans)}: transactions that write to their "
-        f"tables have been open for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there is no "
-        "moment to read them at; run it again later",
+        f"tables have been open for over {_LOCK_SECONDS * _ATTEMPTS} seconds, so there was no "
+        "moment at which to read them; run again later",
     )
 
 
@@ -359,9 +359,9 @@ def _check_no_one_waits(database: Database) -> None:
     if any(each.endswith(("source_status", "master_status")) for each in names):
         raise ConfigurationError(
             TapCode.LOG_GRANT_MISSING,
-            "the server commits only what a replica has (semi-synchronous replication) and has no "
-            "GTIDs, so only a lock shows where in the log a table's reading begins: GRANT LOCK "
-            "TABLES to the user for the first run, or set gtid_mode = ON",
+            "the server waits for a replica before it commits (semi-synchronous replication) "
+            "and has no GTIDs, so only a lock shows where in the log the reading of a table "
+            "begins: GRANT LOCK TABLES to the user for the first run, or set gtid_mode = ON",
         )
 
 

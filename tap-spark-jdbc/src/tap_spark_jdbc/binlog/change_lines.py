@@ -136,9 +136,9 @@ class BinlogStream(PendingLines):
         if len(logged) != len(table.types) or not all(map(_fits, table.types, logged)):
             raise lost(
                 self.name,
-                f"rows in the log have other columns ({len(table.types)}) than its table: it was "
-                "altered in between, and the server does not log the names of columns (SET "
-                "GLOBAL binlog_row_metadata = 'FULL' lets it)",
+                f"the columns of rows in the log ({len(table.types)}) don't match those of the "
+                "table: it was altered in between, and the server does not log column names "
+                "(SET GLOBAL binlog_row_metadata = 'FULL' makes it log them)",
             )
         return {
             number: each
@@ -153,8 +153,8 @@ class BinlogStream(PendingLines):
         if unknown and (new := sorted({each.name for each in self.look()} & {*unknown})):
             raise SourceError(
                 TapCode.LOG_TABLE_CHANGED,
-                f"stream {self.name}: its table got column(s) {', '.join(new)} while the run "
-                "began; run it again",
+                f"stream {self.name}: its table gained column(s) {', '.join(new)} while the run "
+                "was starting; run again",
             )
 
     def _check_present(self, present: Sequence[bytes], columns: dict[int, LoggedColumn]) -> None:

@@ -1,8 +1,8 @@
 """The server's stream of binlog events, as a replica asks for it, up to what the log holds now.
 
-The only module that uses private members of PyMySQL (read in 1.1 and 1.2; a test looks for each of
-`PRIVATE`): it logs in, and its socket is read here, as one event at a time would cost more than all
-that is done with it. See
+PyMySQL logs in, and this module reads from its socket: to let PyMySQL read one event at a time
+would cost more than all that is done with the events. No other module uses private members of
+PyMySQL; they were read in 1.1 and 1.2, and a test looks for each of `PRIVATE`. See
 https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication.html
 """
 
@@ -153,7 +153,7 @@ def _error(code: int, before: str, text: str) -> SingerSparkError:
     if code == _LOST:
         return StateError(
             TapCode.LOG_POSITION_LOST,
-            f"{before}{text}; what comes after the bookmarks can't be read any more: run the "
+            f"{before}{text}; the changes after the bookmarks can no longer be read: run the "
             "LOG_BASED streams with --full, so that their tables are read again",
         )
     return SourceError(TapCode.LOG_BROKEN, f"{before}{text}")

@@ -138,7 +138,7 @@ class BinlogReading:
             elif kind == FORMAT:
                 sent = self._begin_file(batch, event, sent)
             elif kind == PARTIAL_ROWS:
-                raise self._unusable("it has parts of JSON values alone (binlog_row_value_options)")
+                raise self._unusable("it has only parts of JSON values (binlog_row_value_options)")
             elif kind in (XID, XA_PREPARE):
                 sent = self._end(batch, event, sent)
             else:
@@ -185,9 +185,7 @@ class BinlogReading:
         """
         created = int(batch.times(np.array([event]))[0])
         if self.expected and created != self.expected:
-            raise self._unusable(
-                "the numbers of its files began again, or an older one was restored"
-            )
+            raise self._unusable("it was reset, or an older one was restored")
         self.expected, self.created[self._file] = 0, created
         if self._open is not None and self._open.carried:
             raise self._unusable("a file ends in the middle of a transaction")
@@ -224,8 +222,8 @@ class BinlogReading:
         if first == "ROLLBACK":
             if self._has_rows(batch, event):
                 raise self._unusable(
-                    "it has changes that were rolled back (a transaction with tables of other "
-                    "engines)"
+                    "it has changes that were rolled back (a transaction that also changed "
+                    "tables of other engines)"
                 )
             return sent if second == "TO" else self._end(batch, event, sent)
         if first == "SAVEPOINT":
@@ -324,7 +322,9 @@ class BinlogReading:
         return any(each is not None and (each.schema, each.name) in self.streams for each in maps)
 
     def _unusable(self, why: str) -> StateError:
-        return lost(next(iter(self.streams.values())).name, f"the log can't be read on: {why}")
+        return lost(
+            next(iter(self.streams.values())).name, f"the log can't be read any further: {why}"
+        )
 
     def _is_new(self, stream: BinlogStream, transaction: Transaction) -> bool:
         """Whether a stream has not had a transaction yet."""

@@ -285,7 +285,7 @@ class RowImages:
             if (at > rows.ends[open_rows]).any():
                 raise SourceError(
                     TapCode.LOG_ROWS_MALFORMED,
-                    "rows in the log are not as their table is described there",
+                    "rows in the log don't match its description of their table",
                 )
             events.append(rows.events[open_rows])
             more = at < rows.ends[open_rows]

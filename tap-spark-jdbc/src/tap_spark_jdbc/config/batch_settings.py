@@ -15,9 +15,11 @@ BATCH_CONFIG = object_schema(
     {
         "encoding": object_schema(
             {
-                "format": described({"type": "string", "enum": list(CODECS)}, "Of the files"),
+                "format": described(
+                    {"type": "string", "enum": list(CODECS)}, "Format of the files"
+                ),
                 "compression": described(
-                    {"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"
+                    {"type": "string"}, "Codec; by default zstd for Parquet, gzip for JSON lines"
                 ),
             },
             required=("format",),
@@ -26,10 +28,9 @@ BATCH_CONFIG = object_schema(
             {
                 "root": described(
                     NOT_EMPTY,
-                    "Path or URL of the files' folder; in the bucket of `--state-from` where not "
-                    "given",
+                    "Path or URL of the files' folder; by default in the bucket of `--state-from`",
                 ),
-                "prefix": described({"type": "string"}, "Prefix of each file's path below it"),
+                "prefix": described({"type": "string"}, "Prefix of each file's path below `root`"),
             },
         ),
     },
@@ -91,5 +92,6 @@ def batch_problems(setting: Any) -> list[str]:
     if not isinstance(kind, str) or kind not in CODECS or codec is None or codec in CODECS[kind]:
         return []
     return [
-        f"batch_config.encoding.compression: {kind} takes {', '.join(CODECS[kind])}, not {codec!r}"
+        f"batch_config.encoding.compression: {kind} supports {', '.join(CODECS[kind])}, not "
+        f"{codec!r}"
     ]

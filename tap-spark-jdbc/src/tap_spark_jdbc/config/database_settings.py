@@ -32,24 +32,27 @@ class SshSettings:
         bind_address: This machine's address at which a cluster's executors find the tunnel.
     """
 
-    enable: bool = setting({"type": "boolean"}, "`false`: as if there were no tunnel", default=True)
+    enable: bool = setting({"type": "boolean"}, "`false`: the tunnel is not used", default=True)
     host: str = setting(NOT_EMPTY, "SSH host through which the database is reached", required=True)
-    port: int = setting(COUNT, "Of its SSH server", default=22)
-    username: str = setting(NOT_EMPTY, "Login there", required=True)
-    private_key: str | None = setting(NOT_EMPTY, "Key of the login, as text", secret=True)
-    private_key_path: str | None = setting(NOT_EMPTY, "The same as a file")
-    private_key_password: str | None = setting(NOT_EMPTY, "Passphrase of the key", secret=True)
+    port: int = setting(COUNT, "Port of the SSH server", default=22)
+    username: str = setting(NOT_EMPTY, "Login on the SSH host", required=True)
+    private_key: str | None = setting(NOT_EMPTY, "Private key of the login, as text", secret=True)
+    private_key_path: str | None = setting(NOT_EMPTY, "Path of the private key of the login")
+    private_key_password: str | None = setting(
+        NOT_EMPTY, "Passphrase of the private key", secret=True
+    )
     password: str | None = setting(
         NOT_EMPTY, "Password of the login, if there is no key", secret=True
     )
     host_key: str | None = setting(
-        NOT_EMPTY, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"
+        NOT_EMPTY,
+        "Public key of the SSH host, as `ssh-keyscan` prints it; several keys, one on each line",
     )
     known_hosts_path: str | None = setting(
-        NOT_EMPTY, "File of known host keys; `~/.ssh/known_hosts` where none is given"
+        NOT_EMPTY, "File of known host keys; by default `~/.ssh/known_hosts`"
     )
     bind_address: str | None = setting(
-        NOT_EMPTY, "Address of this machine at which executors of a cluster find the tunnel"
+        NOT_EMPTY, "Address of this machine at which a cluster's executors reach the tunnel"
     )
 
 
@@ -131,6 +134,6 @@ def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
     shown = re.split(r"[?;]", url, maxsplit=1)[0]
     where = "spark.remote" if remote else "spark.master"
     return [
-        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't "
-        "reach; use local[*]"
+        f"{where}: {shown} is a database on this machine, which executors elsewhere can't reach; "
+        "use local[*]"
     ]

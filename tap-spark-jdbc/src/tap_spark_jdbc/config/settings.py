@@ -38,7 +38,7 @@ T = TypeVar("T")
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
 OPTIONS: JSON = {"type": "object"}
 # What helps if some of many streams fail.
-SKIP_HINT = "set on_stream_error to skip, and the other streams arrive"
+SKIP_HINT = "set on_stream_error to skip so that the other streams arrive"
 STREAM_OPTIONS = schema_of(StreamOptions)
 QUERY = schema_of(QueryStream)
 SSH_TUNNEL = schema_of(SshSettings)
@@ -58,7 +58,9 @@ class TapSettings:
     )
     user: str | None = setting({"type": "string"}, "Database user")
     password: str | None = setting(
-        {"type": "string"}, "Kept out of every log, error, plan and process list", secret=True
+        {"type": "string"},
+        "Database password; kept out of every log, error, plan and process list",
+        secret=True,
     )
     auth: Literal["password", "aws-iam"] = setting(
         {"type": "string", "enum": ["password", "aws-iam"]},
@@ -66,7 +68,9 @@ class TapSettings:
         "each connection",
         default="password",
     )
-    driver: str | None = setting(NOT_EMPTY, "Class of the JDBC driver; by the URL where not given")
+    driver: str | None = setting(
+        NOT_EMPTY, "Class of the JDBC driver; by default chosen by the URL"
+    )
     driver_package: str | None = setting(
         NOT_EMPTY,
         "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a "
@@ -77,11 +81,15 @@ class TapSettings:
     )
     schemas: tuple[str, ...] = setting(
         TEXTS,
-        "Globs of schemas to discover, `!glob` leaves out; all but system schemas",
+        "Globs of schemas to discover; `!glob` leaves schemas out. By default all but system "
+        "schemas",
         default=(),
     )
     tables: tuple[str, ...] = setting(
-        TEXTS, "Globs `schema.table` or `table` to discover, `!glob` leaves out; all", default=()
+        TEXTS,
+        "Globs `schema.table` or `table` of tables to discover; `!glob` leaves tables out. "
+        "By default all",
+        default=(),
     )
     incremental_tables: tuple[IncrementalSpec, ...] = setting(
         TEXTS,
@@ -91,8 +99,8 @@ class TapSettings:
     )
     default_replication_method: Literal["FULL_TABLE", "INCREMENTAL"] = setting(
         {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL"]},
-        "Method of every table that has the default replication key: INCREMENTAL where such a "
-        "key is given, else FULL_TABLE",
+        "Method of every table that has the default replication key; by default INCREMENTAL if "
+        "such a key is given, else FULL_TABLE",
         default="FULL_TABLE",
         shown=False,
     )
@@ -111,14 +119,14 @@ class TapSettings:
     )
     safety_lag_seconds: float | None = setting(
         SECONDS,
-        "Each run reads rows again from this much below its bookmark, for rows that were "
-        "committed late, and sends those that are new or changed; 300 where not given, on "
-        "PostgreSQL 0; in units of a key that counts no time",
+        "How far below its bookmark each run reads rows again, to find rows that were committed "
+        "late; it sends those that are new or changed. In seconds, or in units of a key that "
+        "counts no time. By default 300; on PostgreSQL 0",
     )
     safety_lag_rows: int | None = setting(
         {"type": "integer", "minimum": 0},
-        "The same for keys of whole numbers, in keys; `safety_lag_seconds` or else 1,000 where "
-        "not given, on PostgreSQL 0",
+        "Like `safety_lag_seconds`, for integer keys, in keys; by default `safety_lag_seconds` "
+        "if it is set, else 1,000; on PostgreSQL 0",
     )
     settle_seconds: float = setting(
         SECONDS,
@@ -136,20 +144,20 @@ class TapSettings:
     )
     late_window: float | None = setting(
         SECONDS,
-        "How far below the bookmark `window` reaches: seconds, or units of the key for "
-        "numbers; 86,400 (a day), or 1,000,000 for numbers (more if the key's sequence has a "
-        "CACHE or an increment), where not given",
+        "How far below the bookmark `window` reaches: in seconds, or in units of the key for "
+        "numbers. By default 86,400 (a day), or 1,000,000 for numbers (more if the key's "
+        "sequence has a CACHE or an increment)",
     )
     late_rows_pages: int = setting(
         {"type": "integer", "minimum": 0},
-        "Pages up to which a table is small for `late_rows` (of 8 kB each, as servers are "
-        "usually built)",
+        "Number of pages up to which `late_rows` treats a table as small (a page usually has 8 kB)",
         default=32_768,
     )
     on_stream_error: Literal["fail", "skip"] = setting(
         {"type": "string", "enum": ["fail", "skip"]},
-        "`skip`: the other streams arrive, the run says which did not and exits 3; so does a "
-        "run with `fail` whose failing streams never arrived and are named by no setting",
+        "`skip`: the other streams arrive; the run names those that did not and exits with code "
+        "3. A run with `fail` does the same if its failing streams never arrived before and no "
+        "setting names them",
         default="fail",
     )
     null_replication_key: Literal["include", "exclude", "error"] = setting(
@@ -160,69 +168,79 @@ class TapSettings:
     engine: Literal["auto", "local", "spark"] = setting(
         {"type": "string", "enum": ["auto", "local", "spark"]},
         "What does the work: `local`, this process with its JVM, without a Spark session; "
-        "`spark`, tasks of a session, on this machine too; `auto`: `spark` if `spark.master` "
-        "or `spark.remote` names a cluster, else `local` ([engines](engines.md#the-engine))",
+        "`spark`, tasks of a session, on this machine too; `auto`: `spark` if `spark.master` or "
+        "`spark.remote` names a cluster, else `local` ([engines](engines.md#the-engine))",
         default="auto",
     )
     reader: Literal["auto", "jdbc", "arrow"] = setting(
         {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
-        "By which driver rows are read: `jdbc`, any database; `arrow`, the database's columnar "
+        "Driver that reads the rows: `jdbc`, any database; `arrow`, the database's columnar "
         "driver (PostgreSQL: binary COPY by ADBC, in the tap or, on a cluster, in Spark's "
-        "Python workers; MariaDB and MySQL: ConnectorX, on the tap's machine); `auto`: "
-        "`arrow` where the rows are the same ([readers](engines.md#readers))",
+        "Python workers; MariaDB and MySQL: ConnectorX, on the tap's machine); `auto`: `arrow` "
+        "where the rows are the same ([readers](engines.md#readers))",
         default="auto",
     )
     n_jobs: int | None = setting(
         COUNT,
-        "Slices read side by side, of one stream or several; Spark's parallelism where not given",
+        "Number of slices to read at once, of one stream or several; by default Spark's "
+        "parallelism",
     )
     max_connections: int | None = setting(
         {"type": "integer", "minimum": 2},
-        "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and "
-        "how many streams are begun before their turn",
+        "Maximum number of connections to the database that a run has at a time; this limits "
+        "`n_jobs`, and how many streams are begun ahead of their turn",
     )
     statement_timeout: float | None = setting(
         {"type": "number", "exclusiveMinimum": 0},
-        "Seconds after which the database ends a statement, a slice's too (PostgreSQL, "
-        "MariaDB, MySQL); its own limit where not given",
+        "Seconds after which the database ends a statement, including the query of a slice "
+        "(PostgreSQL, MariaDB, MySQL); by default the database's own limit",
     )
     max_run_minutes: float | None = setting(
         {"type": "number", "exclusiveMinimum": 0},
-        "After these minutes no further slice is begun: the run ends successfully, and the "
-        "next one continues "
-        "there ([budgets](replication-keys.md#runs-with-a-budget)); no limit where not given",
+        "Minutes after which no further slice is begun: the run ends successfully, and the next "
+        "one continues there ([budgets](replication-keys.md#runs-with-a-budget)); by default no "
+        "limit",
     )
-    max_run_rows: int | None = setting(COUNT, "The same for rows; no limit where not given")
+    max_run_rows: int | None = setting(
+        COUNT,
+        "Number of rows after which no further slice is begun, as with `max_run_minutes`; by "
+        "default no limit",
+    )
     slice_rows: int | None = setting(
-        COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"
+        COUNT,
+        "Number of rows in a slice, the unit of STATE and of resuming; by default chosen by "
+        "measurement",
     )
-    fetch_size: int | None = setting(COUNT, "JDBC rows a round trip; measured where not given")
+    fetch_size: int | None = setting(
+        COUNT, "Number of rows in a round trip of JDBC; by default chosen by measurement"
+    )
     log_slot: str | None = setting(
         {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
-        "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the "
-        "database's, where not given ([log-based](log-based.md#postgresql))",
+        "Replication slot of LOG_BASED streams; by default `spark_tap_` with the pipeline's "
+        "name, or the database's ([log-based](log-based.md#postgresql))",
     )
     log_publication: str | None = setting(
-        NOT_EMPTY, "Their publication; named like the slot where not given"
+        NOT_EMPTY, "Publication of LOG_BASED streams; by default named like the slot"
     )
     batch_config: BatchSettings | None = setting(
         BATCH_CONFIG,
-        "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the "
-        "executors straight to storage and named in BATCH messages ([batches](engines.md#batches))",
+        "Batches as in the SDK, with `encoding` and `storage`: Parquet or JSON-lines files, "
+        "written by the executors straight to storage and named in BATCH messages "
+        "([batches](engines.md#batches))",
     )
     add_record_metadata: bool = setting(
         {"type": "boolean"},
-        "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
+        "Adds the SDK's `_sdc_*` columns to Parquet batches, as the target expects them",
         default=True,
     )
     mask_key: str | None = setting(
-        NOT_EMPTY, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True
+        NOT_EMPTY, "Secret key of the masks by `hash`; another key gives other hashes", secret=True
     )
     ssh_tunnel: SshSettings | None = setting(
         SSH_TUNNEL,
-        "The database is reached through this machine: `host`, `port`, `username`, `private_key` "
-        "or `private_key_path` (`private_key_password`) or `password`, `host_key` or "
-        "`known_hosts_path`, `bind_address` ([tunnels](configuration.md#ssh-tunnels))",
+        "SSH host through which the database is reached: `host`, `port`, `username`, "
+        "`private_key` or `private_key_path` (`private_key_password`) or `password`, `host_key` "
+        "or `known_hosts_path`, `bind_address` ([tunnels](configuration.md#ssh-tunnels))",
     )
     storage_options: Mapping[str, Any] = setting(
         OPTIONS, "fsspec's options, for `--state` and for batches", of=dict, secret=True

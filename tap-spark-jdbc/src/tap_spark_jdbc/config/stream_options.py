@@ -185,14 +185,14 @@ def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> li
         name, words = query.get("name"), list(_outer_words(str(query.get("sql"))))
         if not dialect.takes_with and words[:1] == ["WITH"]:
             problems.append(
-                f"queries: {name!r}: {dialect.name} takes no statement as a table that begins with "
-                "WITH; make a view of it, and name that in `tables`"
+                f"queries: {name!r}: {dialect.name} does not accept a subquery that begins with "
+                "WITH; make a view of it, and name the view in `tables`"
             )
         elif not dialect.takes_order_by and _only_sorts(words):
             problems.append(
-                f"queries: {name!r}: {dialect.name} takes no statement as a table that ends in "
-                "ORDER BY without TOP or "
-                "OFFSET; leave ORDER BY out, the tap sorts by itself where it needs to"
+                f"queries: {name!r}: {dialect.name} does not accept a subquery that ends in "
+                "ORDER BY without TOP or OFFSET; leave ORDER BY out: the tap sorts by itself "
+                "where it needs to"
             )
     return problems
 
@@ -233,20 +233,22 @@ class StreamOptions:
 
     replication_key: str | None = setting(
         _KEY,
-        "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL "
-        "expression with parentheses, or a list of such a column and one that cuts its ties",
+        "Column whose values grow with each change; it makes the stream INCREMENTAL. Also an "
+        "SQL expression with parentheses, or a list of such a column and one that breaks its "
+        "ties",
     )
     replication_key_type: KeyType | None = setting(
         NOT_EMPTY,
-        "date, datetime, timestamp, integer, decimal, string, uuid or binary; the column's own "
-        "where not given",
+        "Type of the replication key: date, datetime, timestamp, integer, decimal, string, uuid "
+        "or binary; by default the column's own",
     )
     start_value: str | int | float | None = setting(
-        {"type": ["string", "number"]}, "Where a run without bookmark starts, inclusive"
+        {"type": ["string", "number"]}, "Value at which a run without a bookmark starts, inclusive"
     )
     end_value: str | int | float | None = setting(
         {"type": ["string", "number"]},
-        "Exclusive end: the run is a backfill of a range, the bookmark stays",
+        "Value at which the run ends, exclusive; such a run is a backfill of a range, and the "
+        "bookmark stays",
     )
     key_properties: tuple[str, ...] | None = setting(
         TEXTS, "The record's key, where it is not the table's primary key"
@@ -257,7 +259,7 @@ class StreamOptions:
     settle_seconds: float | None = setting(SECONDS, "Instead of the setting `settle_seconds`")
     where: str | None = setting(NOT_EMPTY, "SQL condition that rows must meet")
     partition_column: str | None = setting(
-        NOT_EMPTY, "Column to cut a full table by, where it is not the primary key"
+        NOT_EMPTY, "Column by which a full table is cut into slices, if not by its primary key"
     )
     detect_deletes: bool | None = setting(
         {"type": "boolean"},
@@ -269,32 +271,32 @@ class StreamOptions:
     late_window: float | None = setting(SECONDS, "Instead of the setting `late_window`")
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = setting(
         {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
-        "LOG_BASED: changes and deletes from the log of PostgreSQL, MySQL, MariaDB "
+        "`LOG_BASED`: changes and deletes are read from the log of PostgreSQL, MySQL or MariaDB "
         "([log-based](log-based.md))",
     )
     columns: tuple[str, ...] | None = setting(
         TEXTS,
-        "Globs of the columns to read, `!glob` leaves out; all. Those of keys always come "
-        "([columns](columns.md))",
+        "Globs of the columns to read; `!glob` leaves columns out. By default all. Columns of "
+        "keys are always sent ([columns](columns.md))",
     )
     exclude_columns: tuple[str, ...] | None = setting(
-        TEXTS, "Globs of columns to leave out, of those that `columns` takes"
+        TEXTS, "Globs of columns to leave out of those that `columns` selects"
     )
     rename: Mapping[str, str] = setting(
         {"type": "object", "additionalProperties": NOT_EMPTY},
-        "Column to its name in the lake, in lines and in batches; all other settings use the "
-        "source's names",
+        "Maps a column to its name in the lake, in lines and in batches; all other settings use "
+        "the source's names",
         of=dict,
     )
     type_overrides: Mapping[str, str] = setting(
         {"type": "object", "additionalProperties": NOT_EMPTY},
-        "Column to SQL type, or to `text`: its exact text",
+        "Maps a column to an SQL type, or to `text` for its exact text",
         of=dict,
     )
     mask: Mapping[str, Kind] = setting(
         {"type": "object", "additionalProperties": {"enum": [*KINDS, None]}},
-        "Column to `hash`, `redact`, `null` or `last4`: done while a row is read, before "
-        "anything is written",
+        "Maps a column to `hash`, `redact`, `null` or `last4`; it is masked while a row is "
+        "read, before anything is written",
         of=dict,
     )
 
@@ -341,8 +343,8 @@ def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) ->
     known["replication_key"], *rest = key
     if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
         problems.append(
-            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the "
-            f"second column of its replication_key is {rest[0]!r}; take one of them out"
+            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but "
+            f"the second column of its replication_key is {rest[0]!r}; remove one of them"
         )
 
 

@@ -336,7 +336,7 @@ class Dialect:
         if "\0" in name:
             raise ConfigurationError(
                 TapCode.NAME_UNUSABLE,
-                f"the name {name!r} holds a NUL character, which no database takes",
+                f"the name {name!r} holds a NUL character, which no database accepts",
             )
         mark = self.quote_mark
         return mark + name.replace(mark, mark + mark) + mark
@@ -359,7 +359,7 @@ class Dialect:
         if "\0" in text:
             raise ConfigurationError(
                 TapCode.NAME_UNUSABLE,
-                f"the value {text!r} holds a NUL character, which no database takes",
+                f"the value {text!r} holds a NUL character, which no database accepts",
             )
         quoted = text.replace("'", "''")
         if self.backslash_string is not None and "\\" in text:

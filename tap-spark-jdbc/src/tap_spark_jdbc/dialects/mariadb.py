@@ -153,8 +153,8 @@ SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
   c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position, c.COLUMN_TYPE AS native_type,
   CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable,
   CASE WHEN FIND_IN_SET('select', c.PRIVILEGES) = 0
-    THEN CONCAT('the user may not; run GRANT SELECT ON `', REPLACE(c.TABLE_SCHEMA, '`', '``'),
-      '`.`',
+    THEN CONCAT('the user lacks the privilege; run GRANT SELECT ON `',
+      REPLACE(c.TABLE_SCHEMA, '`', '``'), '`.`',
       REPLACE(c.TABLE_NAME, '`', '``'), '` TO ', CURRENT_USER()) END AS obstacle
 FROM information_schema.COLUMNS c
 JOIN (
@@ -168,7 +168,7 @@ WHERE t.TABLE_TYPE <> 'SEQUENCE'
 UNION ALL
 SELECT TABLE_SCHEMA, TABLE_NAME, 'view', NULL, '', 0, '', '1',
   CONCAT('its table, or a column or function in it, is gone, or its definer may not read it; ',
-    'mend or drop the view')
+    'fix or drop the view')
 FROM information_schema.VIEWS
 """
 

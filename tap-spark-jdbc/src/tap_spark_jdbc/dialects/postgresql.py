@@ -255,11 +255,11 @@ SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table
     THEN 'it was never populated; run ' || pg_catalog.format('REFRESH MATERIALIZED VIEW %I.%I',
       n.nspname, c.relname)
     WHEN NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-    THEN 'the user may not; run ' || pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname,
-      current_user)
+    THEN 'the user lacks the privilege; run '
+      || pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user)
     WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT')
       AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
-    THEN 'the user may not; run '
+    THEN 'the user lacks the privilege; run '
       || pg_catalog.format('GRANT SELECT ON %I.%I TO %I', n.nspname, c.relname, current_user)
   END AS obstacle
 FROM pg_catalog.pg_class c

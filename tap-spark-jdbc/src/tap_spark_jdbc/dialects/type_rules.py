@@ -191,7 +191,7 @@ def complaint_of_key(name: str, key_type: KeyType) -> str:
     """
     return _without_slots(
         f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by "
-        "where, or take another key: "
+        "where, or use another key: "
     )
 
 

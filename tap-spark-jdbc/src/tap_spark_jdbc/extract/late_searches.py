@@ -29,8 +29,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 DAY = 86_400
 NUMBERS = 1_000_000
 _UNWRITTEN = (
-    "its rows don't show which transaction wrote them (a view, query or foreign table, or not all "
-    "of it may be read)"
+    "its rows don't show which transaction wrote them (it is a view, query or foreign table, or "
+    "the user may not read all of it)"
 )
 _BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", LOCK_TIMEOUT, "SET LOCAL jit = off")
 _ASKED = """
@@ -145,7 +145,7 @@ class LateSearches:
             raise
         except SourceError as error:
             if len(plans) == 1:
-                why = "stream %s: how late rows are found is asked in its turn: %s"
+                why = "stream %s: how late rows are found is asked when its turn comes: %s"
                 logger.debug(why, plans[0].stream, error)
                 return
             self._ask_all(plans[: len(plans) // 2])

@@ -301,9 +301,9 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
     ):
         raise StateError(
             RunCode.OTHER_REPLICATION_KEY,
-            f"stream {plan.stream}: the saved bookmark is of replication key "
-            f"{entry[_EXPRESSION]!r}, the run uses {expression!r}; write it as it was, run with "
-            "--full, or set the bookmark again",
+            f"stream {plan.stream}: the saved bookmark belongs to replication key "
+            f"{entry[_EXPRESSION]!r}, but the run uses {expression!r}; restore the former "
+            "expression, run with --full, or set the bookmark again",
         )
     return bookmark
 

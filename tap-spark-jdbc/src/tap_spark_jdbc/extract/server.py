@@ -143,8 +143,8 @@ class SnapshotServer:
             ((number, version),) = self._database.connection.rows(_VERSION)
             if int(number or 0) < _OLDEST * 10_000:
                 logger.warning(
-                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows "
-                        "that are committed late are found by safety_lag_seconds alone",
+                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and "
+                        "rows that are committed late are found only by safety_lag_seconds",
                     version, _OLDEST,
                 )  # fmt: skip
                 return False
@@ -256,21 +256,22 @@ class SnapshotServer:
                 "all rows" if search.kind == "all" else f"the rows of the window of {search.span}"
             )
             logger.warning(
-                "stream %s: this is another server than the last run's (upgraded, restored or "
-                    "failed over), whose transactions mean nothing here: %s up to the bookmark%s "
-                    "are sent again; an append-only table holds those twice that it has%s",
+                "stream %s: this server is not the last run's (upgraded, restored or failed "
+                    "over), so the last run's transaction numbers mean nothing here: %s up to the "
+                    "bookmark%s are sent again, and an append-only table then holds twice those "
+                    "that it already had%s",
                 stream, reach, at,
-                "" if search.kind == "all" else "; older ones that were committed around the move "
-                    f"may be missing: `spark-lake verify --repair --stream {stream}` brings them",
+                "" if search.kind == "all" else "; older rows that were committed around the move "
+                    f"may be missing: `spark-lake verify --repair --stream {stream}` adds them",
             )  # fmt: skip
             return None
         logger.warning(
-            "stream %s: this is another server than the last run's (upgraded, restored or failed "
-                "over), so this run does not know which rows at or below the bookmark%s were "
-                "committed late around the move, or written there since: such rows may be missing; "
-                "bring them by `spark-lake verify --repair --stream %s` or a run with --full, or "
-                "lower the bookmark by `spark-lake state set --stream %s --value …`; rows that are "
-                "committed late from now on are found again",
+            "stream %s: this server is not the last run's (upgraded, restored or failed over), "
+                "so this run does not know which rows at or below the bookmark%s were committed "
+                "late around the move, or written there since: such rows may be missing; add them "
+                "by `spark-lake verify --repair --stream %s` or a run with --full, or lower the "
+                "bookmark by `spark-lake state set --stream %s --value …`; rows that are committed "
+                "late from now on are found again",
             stream, at, stream, stream,
         )  # fmt: skip
         if last.system != system or last.xmax > xmax:

@@ -108,7 +108,7 @@ _LOOKS_AFTER_READERS = (
 )
 # No statement within a snapshot waits longer than this for a lock.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
-_AGAIN = "run again: that continues where this run stopped"
+_AGAIN = "run again: the next run continues where this one stopped"
 
 
 @dataclass(frozen=True)

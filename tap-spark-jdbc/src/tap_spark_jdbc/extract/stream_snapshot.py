@@ -143,9 +143,10 @@ class StreamSnapshots:
         if heaps is None:
             if is_open or last is not None:
                 logger.warning(
-                    "stream %s: transactions are open, and its rows don't show which transaction "
-                    "wrote them (a view, query or foreign table, or not all of it may be read): "
-                    "rows that are committed late are found by safety_lag_seconds alone",
+                    "stream %s: transactions are open, and its rows don't show which "
+                    "transaction wrote them (it is a view, query or foreign table, or the user "
+                    "may not read all of it): rows that are committed late are found only by "
+                    "safety_lag_seconds",
                     plan.stream,
                 )
             return extraction

@@ -212,7 +212,11 @@ class UnchangedStreams:
         except SourceError as error:
             if len(parts) == 1:
                 stream = parts[0].extraction.plan.stream
-                logger.debug("stream %s is asked by itself: %s", stream, error)
+                logger.debug(
+                    "stream %s: whether it changed is asked in a query of its own: %s",
+                    stream,
+                    error,
+                )
                 return []
             halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
             return [each for half in halves for each in self._unchanged(half, connection)]

@@ -64,7 +64,8 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
     if twins:
         raise ConfigurationError(
             TapCode.BAD_QUERY,
-            f"more than one column is named {' or '.join(twins)}; name them apart by AS",
+            f"more than one column is named {' or '.join(twins)}; give them different names with "
+            "AS",
         )
     types = [native_type(row) for row in rows]
     if dialect.described_type is not None:

@@ -162,7 +162,7 @@ def _check_log_based(table: Table, options: StreamOptions) -> None:
         )
     if options.load_method in ("overwrite", "overwrite-delete-stale"):
         raise ValueError(
-            f"LOG_BASED sends changes, which {options.load_method} can't take: use upsert or "
+            f"LOG_BASED sends changes, which {options.load_method} can't apply: use upsert or "
             "append-dedup"
         )
     for name in ("where", "end_value", "start_value", "detect_deletes"):

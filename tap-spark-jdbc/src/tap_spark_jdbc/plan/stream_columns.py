@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
 _WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')
-_WAY_OUT = "; leave the mask out, or take another key"
+_WAY_OUT = "; leave the mask out, or use another key"
 _GLOBS = ("columns", "exclude_columns")
 _METADATA_PREFIX = "_sdc_"
 
@@ -157,7 +157,7 @@ def renamed_columns(
         (new for new in renamed.values() if new.lower().startswith(_METADATA_PREFIX)), None
     ):
         raise ValueError(
-            f"rename: {own!r} is a name of the columns that a target adds; take another one"
+            f"rename: {own!r} is reserved for columns that a target adds; use another name"
         )
     seen: dict[str, str] = {}
     for column in columns:

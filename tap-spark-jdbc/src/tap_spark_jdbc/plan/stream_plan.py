@@ -403,8 +403,8 @@ def _settle_seconds(key: Key, option: float | None, default: float) -> float:
     if seconds and not key.key_type.is_moment:
         raise ValueError(
             f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type "
-            f"{key.key_type}, which "
-            "has no age; set its settle_seconds in stream_options to 0, or take another key"
+            f"{key.key_type}, which has no age; set its settle_seconds in stream_options to 0, "
+            "or use another key"
         )
     return seconds
 

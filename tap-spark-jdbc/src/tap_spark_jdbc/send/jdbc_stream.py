@@ -252,11 +252,12 @@ class JdbcStream(HookedStream):
             self._write_own_schema()
         if sent.late and is_keyed:
             why = (
-                "were sent again, as this is another server than the last run's: an append-only "
-                "table holds those twice that it has"
+                "were sent again, because this server is not the last run's: an append-only "
+                "table now holds twice those that it already had"
                 if self.extraction.moved
                 else "that were written or committed since the last run were sent; after a dump "
-                "and restore these came before, and an append-only table holds them twice"
+                "and restore they had been sent before, and an append-only table holds them "
+                "twice"
             )
             self.logger.info("stream %s: %d rows at or below the bookmark %s", self.name, rows, why)
 

@@ -55,7 +55,7 @@ _HINTS = {
     "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot "
     "that is not needed",
     "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, "
-    "…); run again: that continues where this run stopped",
+    "…); run again: the next run continues where this one stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
@@ -74,7 +74,7 @@ _RSA = (
 )
 _SELF_SIGNED = (
     "the server's certificate is not known here: name that of its authority by serverSslCert in "
-    "jdbc_url, or put sslMode=trust there, which takes any"
+    "jdbc_url, or put sslMode=trust there, which accepts any"
 )
 _STANDBY = (
     "the standby replayed a change of what was read: run again, with smaller slices (slice_rows), "

@@ -282,7 +282,7 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
         SourceError: the user names one of them.
     """
     shown = {name: qualified(*name) for name in names}
-    why = "the driver describes no column of {}; look at what the user may read there"
+    why = "the driver describes no column of {}; check what the user may read there"
     if named := [shown[name] for name in names if bounds.is_named(*name)]:
         raise SourceError(TapCode.STATEMENT_REFUSED, why.format(", ".join(named)))
     if names:

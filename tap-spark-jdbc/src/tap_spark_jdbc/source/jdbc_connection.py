@@ -261,7 +261,7 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
     if raw is None:
         raise ConfigurationError(
             TapCode.DRIVER_UNKNOWN,
-            f"driver {source.driver} does not take {source.location}; check jdbc_url",
+            f"driver {source.driver} does not accept {source.location}; check jdbc_url",
         )
     return raw
 

@@ -247,7 +247,7 @@ class ServerWatch:
                     _set_options(self._gateway(), number)
                 # It has just been closed, or another JDK has no such function.
                 except Py4JJavaError as error:
-                    logger.debug("the kernel does not look at socket %d: %s", number, error)
+                    logger.debug("the kernel can't be told to probe socket %d: %s", number, error)
 
 
 def _connections(process: int | None) -> Iterator[tuple[int, str]]:

@@ -192,9 +192,9 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigurationError(
             TapCode.SSH_HOST_KEY,
-            f"ssh_tunnel: the host key of {location} is not the known one ({error.reason}); look "
-            f"at it by `ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right "
-            "one give it in host_key",
+            f"ssh_tunnel: the host key of {location} is not the known one ({error.reason}); "
+            f"check it by `ssh-keyscan -p {settings.port} {settings.host}`, and if it is "
+            "genuine, set host_key to it",
         ) from error
     except asyncssh.PermissionDenied as error:
         raise SourceError(

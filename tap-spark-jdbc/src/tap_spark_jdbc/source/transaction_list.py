@@ -71,8 +71,8 @@ class TransactionList:
             if not self.hidden:
                 self.hidden = True
                 logger.info(
-                    "this user may not see open transactions, so rows that are committed after "
-                    "more than the window are not found; run %s (%s)",
+                    "this user may not see open transactions, so rows that are committed later "
+                    "than the window allows are missed; run %s (%s)",
                     grant_of(source),
                     error,
                 )
@@ -92,7 +92,8 @@ class TransactionList:
             self._reported = True
             logger.info(
                 "the server is a replica, which does not show transactions that are open on its "
-                "primary: rows that are committed late are found if they were open for up to %d s",
+                "primary: rows that are committed late are found if their transactions were "
+                "open for up to %d s",
                 REPLICA_SECONDS,
             )
 

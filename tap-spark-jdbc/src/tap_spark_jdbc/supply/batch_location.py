@@ -95,7 +95,7 @@ class BatchLocation:
         if (file := files.get(name)) is None:
             raise StorageError(
                 TapCode.BATCH_LOCATION,
-                f"{self.storage.url}/{folder}/{name} was written, and is not there; run it again",
+                f"{self.storage.url}/{folder}/{name} was written, but no longer exists; run again",
             )
         location = f"{self.storage.url}/{file.path}"
         return BatchFile(

@@ -112,7 +112,7 @@ def unwritable(stream: str, location: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(
         TapCode.BATCH_LOCATION,
-        f"stream {stream}: a batch can't be written to {location}: {cut(reason, 400)}; look at "
+        f"stream {stream}: a batch can't be written to {location}: {cut(reason, 400)}; check "
         "`batch_config` and `storage_options`",
     )
 
@@ -136,8 +136,8 @@ def refused(
         if not lost:
             kind, code = DisturbedError, TapCode.CHANGED_WHILE_READ
         message = (
-            "the server has lost the snapshot that the stream is read in, as when it restarts "
-            f"({reason}); run again: that continues where this run stopped"
+            "the server has lost the snapshot in which the stream is read, as it does when it "
+            f"restarts ({reason}); run again: the next run continues where this one stopped"
         )
     return kind(code, f"stream {plan.stream}: reading failed: {message}")
 
@@ -217,7 +217,7 @@ class StreamErrors:
         if self.reasons:
             raise SkippedStreamsError(
                 TapCode.STREAMS_SKIPPED,
-                f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, "
-                "their tables and "
-                f"bookmarks stay (on_stream_error): {first_of([*self.reasons.values()])}",
+                f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive; "
+                "their tables and bookmarks stay as they were (on_stream_error): "
+                f"{first_of([*self.reasons.values()])}",
             )

@@ -50,29 +50,32 @@ def check_bookmark(
 ) -> None:
     """Raise StateError if a stream can't continue at its bookmark; `there`: the slot exists."""
     if bookmark.slot is not None and bookmark.slot != slot.slot:
-        why = f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)"
+        why = (
+            f"its bookmark belongs to slot {bookmark.slot}, but the run reads {slot.slot} "
+            "(log_slot)"
+        )
     elif bookmark.system and system and bookmark.system != system:
-        why = "its bookmark is of another server"
+        why = "its bookmark belongs to another server"
     elif not there:
         why = f"slot {slot.slot} is gone (dropped, or lost with a failover)"
     elif slot.confirmed > bookmark.lsn:
         why = (
-            f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark "
+            f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, after the stream's bookmark "
             f"{lsn_text(bookmark.lsn)}: the changes in between are gone (an older state was "
-            "restored, or someone else moved or remade the slot: two pipelines that read one "
-            "database need a log_slot each)"
+            "restored, or someone else moved or recreated the slot: pipelines that read the "
+            "same database need a log_slot each)"
         )
     elif bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
         why = (
-            f"its bookmark is of the server's timeline {bookmark.timeline}, and this is "
-            f"{slot.timeline} (a failover, or a return to an earlier moment): other changes than "
-            "those that were read may precede it"
+            f"its bookmark belongs to the server's timeline {bookmark.timeline}, but the server "
+            f"is on timeline {slot.timeline} (a failover, or a restore to an earlier moment): "
+            "the changes before the bookmark may not be those that were read"
         )
     elif bookmark.table and bookmark.table != table.oid:
         why = "its table was dropped and recreated"
     elif bookmark.key is not None and set(bookmark.key) != set(table.key):
         was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
-        why = f"its key was {was} and is {now} now; the lake's rows have the former"
+        why = f"its key was {was} and is {now} now; the lake's rows have the old key"
     else:
         return
     raise lost(table.stream, why)
@@ -83,7 +86,7 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
     if bookmark.lsn > until:
         raise lost(
             stream,
-            f"its bookmark {lsn_text(bookmark.lsn)} is behind the end of the server's log "
+            f"its bookmark {lsn_text(bookmark.lsn)} is past the end of the server's log "
             f"{lsn_text(until)}: the server was restored to an earlier moment",
         )
 
@@ -102,8 +105,8 @@ def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark)
             )
     if gone := len(bookmark.partitions - table.partitions):
         logger.warning(
-            "stream %s: %d partition(s) were detached or dropped since the last run, which the log "
-            "does not say: their rows stay in the lake; run with --full if they are to go",
+            "stream %s: %d partition(s) were detached or dropped since the last run, which the "
+            "log does not record: their rows stay in the lake; run with --full to remove them",
             *(table.stream, gone),
         )
 
@@ -116,7 +119,7 @@ def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool
     try:
         ((found,),) = database.connection.rows(query)
     except SourceError as error:
-        logger.debug("partition %s could not be asked for its rows: %s", table, error)
+        logger.debug("the rows of partition %s could not be checked: %s", table, error)
         return True
     return found == "1"
 
@@ -209,7 +212,7 @@ class LogRun(ChangeLog[LogBookmark]):
         slot = self._opened()
         held = slot.held_back()
         if held is None:
-            return f"slot {slot.slot} is not there yet; the first run makes it"
+            return f"slot {slot.slot} does not exist yet; the first run creates it"
         return f"slot {slot.slot} holds back {size_text(held)}"
 
     def drop(self) -> list[str]:
@@ -274,9 +277,9 @@ class LogRun(ChangeLog[LogBookmark]):
             return
         if last not in self._tables and not self._state.is_part:
             logger.warning(
-                "stream %s is not part of this run, and its bookmark keeps the server's log from "
-                    "%s on: remove it by "
-                "`spark-lake state reset --stream %s`, if it does not come back",
+                "stream %s is not part of this run, and its bookmark makes the server keep its "
+                    "log from %s on: if the stream is no longer needed, run "
+                    "`spark-lake state reset --stream %s`",
                 last, lsn_text(saved[last].lsn), last,
             )  # fmt: skip
         slot.advance(saved[last].lsn)

@@ -1,8 +1,9 @@
-"""What the write-ahead log is read of. The server: whether that is possible, and which rights the
-user lacks. Its tables: their catalog entries, why one can't be read, and where its stream starts.
+"""The server and the tables whose write-ahead log is read: whether the server's log can be read,
+which rights the user lacks, the tables' catalog entries, why a table can't be read from the log,
+and where its stream starts.
 
-A log-based stream starts with its table, then changes come from the log. Columns that were added
-meanwhile are refused.
+A log-based stream starts with the rows of its table. After that, its changes come from the log. A
+column that is added in between is refused.
 """
 
 from __future__ import annotations
@@ -185,9 +186,9 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         )
     elif has_children == "1":
         why = (
-            f"other tables inherit from {name}, and their rows are read with it, while the log has "
-            "their changes as their own: set another replication_method, or take the children out "
-            f"(ALTER TABLE … NO INHERIT {name}) and run with --full"
+            f"other tables inherit from {name}: their rows are read with it, but the log records "
+            "their changes under their own names; set another replication_method, or detach the "
+            f"children (ALTER TABLE … NO INHERIT {name}) and run with --full"
         )
     if why:
         raise ConfigurationError(TapCode.LOG_TABLE_UNSUITABLE, f"stream {plan.stream}: {why}")
@@ -219,20 +220,20 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
             "REPLICA IDENTITY NOTHING" if identity == "n" else "no primary key, or a DEFERRABLE one"
         )
         why = (
-            f"table {table} has {what}, so the log can't show which row was changed: ALTER TABLE "
-            f"{table} REPLICA IDENTITY FULL, or give it a primary key"
+            f"table {table} has {what}, so the log can't show which row was changed: run ALTER "
+            f"TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
         )
     elif lacking:
         why = (
-            f"the log names old rows of {table} by {', '.join(key)}, and its key_properties have "
-            f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY "
-            "FULL"
+            f"the log identifies old rows of {table} by {', '.join(key)}, but its key_properties "
+            f"also have {', '.join(lacking)}: leave that out, or run ALTER TABLE {table} REPLICA "
+            "IDENTITY FULL"
         )
     elif deferred and not immediate:
         why = (
             f"the key {', '.join(plan.key_properties)} of {table} is DEFERRABLE, so two rows can "
-            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name "
-            "other key_properties"
+            "have it at the same time within a transaction: make the constraint NOT DEFERRABLE, "
+            "or name other key_properties"
         )
     else:
         return
@@ -292,6 +293,6 @@ def _refuse_new(plan: StreamPlan, columns: Iterable[str]) -> None:
     if new := sorted(set(columns) - {each.name for each in plan.table.columns}):
         raise SourceError(
             TapCode.LOG_TABLE_CHANGED,
-            f"stream {plan.stream}: its table got column(s) {', '.join(new)} while the run began; "
-            "run it again",
+            f"stream {plan.stream}: its table gained column(s) {', '.join(new)} while the run "
+            "was starting; run again",
         )

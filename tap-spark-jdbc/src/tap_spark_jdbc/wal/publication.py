@@ -123,9 +123,10 @@ class Publication:
         """
         return SourceError(
             TapCode.LOG_PUBLICATION,
-            f"publication {self.name} is not there, or younger than the write-ahead log that slot "
-            f"{slot} keeps, and can't be used to read that: run `spark-lake log drop`, then the "
-            "tap with --full; or name the log_publication that was there",
+            f"publication {self.name} does not exist, or is younger than the write-ahead log "
+            f"that slot {slot} keeps, so that log can't be read with it: run `spark-lake log "
+            "drop`, then the tap with --full; or set log_publication to the one that existed "
+            "then",
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:

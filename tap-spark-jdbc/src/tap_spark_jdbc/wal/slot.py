@@ -110,13 +110,13 @@ class LogSlot:
                 if confirmed is None:
                     raise SourceError(
                         TapCode.LOG_WAITS,
-                        f"slot {self.slot} is still being made by process {active}, which waits "
-                        "for transactions that are open; end these, or run again later",
+                        f"slot {self.slot} is still being created by process {active}, which "
+                        "waits for open transactions to end; end them, or run again later",
                     )
                 raise SourceError(
                     TapCode.LOG_SLOT_BUSY,
                     f"slot {self.slot} is in use by process {active}, of another run or another "
-                    "program: wait for it, or set a log_slot of its own",
+                    "program: wait for it, or set another log_slot",
                 )
             if not logged:
                 logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)
@@ -128,10 +128,10 @@ class LogSlot:
 
     def make(self) -> None:
         """Create the slot; the server waits for its open transactions first."""
-        logger.info("making slot %s, which waits for the transactions that are open", self.slot)
+        logger.info("creating slot %s, which waits for open transactions to end", self.slot)
         slot = self._dialect.string(self.slot)
         self._with_slot(
-            "made",
+            "created",
             f"SELECT slot_name FROM pg_catalog.pg_create_logical_replication_slot({slot}, "
             "'pgoutput')",
         )

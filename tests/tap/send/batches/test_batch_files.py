@@ -186,7 +186,7 @@ def test_unwritable_batch_root_is_one_line_error(sqlite: Any, tmp_path: Path) ->
 
     assert isinstance(sent.error, StorageError)
     assert "stream a: a batch can't be written to " in sent.failed()
-    assert "look at `batch_config`" in sent.failed()
+    assert "check `batch_config`" in sent.failed()
 
 
 def test_every_reading_has_lake_column_type(
