@@ -271,7 +271,10 @@ class _Spark:
         path.touch()
         opened = self._class("java.io.FileInputStream")(str(path))
         with closing(self._class("java.io.ObjectInputStream")(opened)) as source:
-            return list(source.readObject())
+            objects = source.readObject()
+            # By index: Py4J ends an iteration with an exception of Java's, and PySpark compares
+            # each with a dozen classes, which it looks up by name.
+            return [objects.get(index) for index in range(objects.size())]
 
     def interpreted(self, bound: Any) -> Any:
         """A projection that is ready at once, and slow."""
