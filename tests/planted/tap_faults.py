@@ -32,7 +32,7 @@ TAP_FAULTS = (
     Fault(
         "a change in a large group at the bookmark is skipped",
         "tap:extract/fingerprints.py",
-        "saved[number] != present.get(number, (0, 0))[1] % 2**64",
+        "saved[number] != present.get(number, (0, 0, 0))[1] % 2**64",
         "False",
         ("tests/tap/send/test_slices_and_state.py", "-k", "tie_group"),
     ),
@@ -46,7 +46,7 @@ TAP_FAULTS = (
     Fault(
         "no window is read below a bookmark",
         "tap:extract/late_window.py",
-        "        return min(upper.minus(self.amount), base.minus(self.amount))",
+        "        return min(upper.minus(width), base.minus(width))",
         "        return None",
         ("tests/tap/extract/test_late_window.py", "-k", "arrives_once"),
     ),
