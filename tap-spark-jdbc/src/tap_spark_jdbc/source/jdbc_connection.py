@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -253,7 +253,7 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
     for name, value in source.dialect.system_properties.items():
         if jvm.java.lang.System.getProperty(name) is None:
             jvm.java.lang.System.setProperty(name, value)
-    driver = _loaded_driver(gateway, source)
+    driver = _loaded_driver(gateway, source.driver, source.jars)
     properties = jvm.java.util.Properties()
     for name, value in source.connection_properties().items():
         properties.setProperty(name, value)
@@ -283,25 +283,29 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
         ) from cause
 
 
-def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
-    """An instance of the driver; ConfigurationError: it does not exist, or is none.
+@lru_cache(maxsize=4)
+def _loaded_driver(gateway: Any, name: str, jars: tuple[str, ...]) -> Any:
+    """An instance of the driver, for all connections of this JVM: a driver has no state of its own.
 
     `DriverManager` alone would not see one that came with `spark.jars`.
+
+    Raises:
+        ConfigurationError: it does not exist, or is none.
     """
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        return _instance(gateway, source.driver, loader)
+        return _instance(gateway, name, loader)
     except Py4JJavaError as error:
         # A running session only has the drivers that it was started with.
-        if not source.jars or not hasattr(loader, "addURL"):
-            raise _unknown_driver(source, error) from error
-    for jar in source.jars:
+        if not jars or not hasattr(loader, "addURL"):
+            raise _unknown_driver(name, error) from error
+    for jar in jars:
         loader.addURL(jvm.java.net.URL(Path(jar).as_uri()))
     try:
-        return _instance(gateway, source.driver, loader)
+        return _instance(gateway, name, loader)
     except Py4JJavaError as error:
-        raise _unknown_driver(source, error) from error
+        raise _unknown_driver(name, error) from error
 
 
 def _instance(gateway: Any, name: str, loader: Any) -> Any:
@@ -319,10 +323,10 @@ def java_array(gateway: Any, kind: Any, *values: Any) -> Any:
     return array
 
 
-def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
+def _unknown_driver(name: str, error: Py4JJavaError) -> ConfigurationError:
     return ConfigurationError(
         TapCode.DRIVER_UNKNOWN,
-        f"driver {source.driver} can't be loaded ({reason(error)}); check `driver`, "
+        f"driver {name} can't be loaded ({reason(error)}); check `driver`, "
         "`driver_package` and `driver_jars`",
     )
 
