@@ -254,7 +254,7 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
         if jvm.java.lang.System.getProperty(name) is None:
             jvm.java.lang.System.setProperty(name, value)
     driver = _loaded_driver(gateway, source.driver, source.jars)
-    properties = jvm.java.util.Properties()
+    properties = _properties_class(gateway)()
     for name, value in source.connection_properties().items():
         properties.setProperty(name, value)
     raw = driver.connect(source.url, properties)
@@ -281,6 +281,14 @@ def _refusing(what: str, *, hides_values: bool, connecting: bool = False) -> Ite
         raise kind(
             code, f"{what}{reason(error, hides_values=hides_values, connecting=connecting)}"
         ) from cause
+
+
+@lru_cache(maxsize=4)
+def _properties_class(gateway: Any) -> Any:
+    """The class, looked up once a JVM: Py4J looks for each part of its name in all of Spark's
+    jars.
+    """
+    return gateway.jvm.java.util.Properties
 
 
 @lru_cache(maxsize=4)
