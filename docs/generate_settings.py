@@ -35,9 +35,9 @@ objects are JSON.
 In any text of a config, at any depth, `${NAME}` is an environment variable and `${file:PATH}` the
 content of a file. A setting that is a number, a list, … takes its value from a variable too:
 `"n_jobs": "${JOBS}"`. A variable that is not set is an error that names setting and variable. A
-plain `${` is written `$${`; text in `${…}` that is not a variable name (Spark's `${env:HOME}`) stays as it is.
-[Secrets](configuration.md#secrets) has the details, and the secret stores of AWS, Google, Azure
-and Vault.
+plain `${` is written `$${`; text in `${…}` that is not a variable name (Spark's `${env:HOME}`)
+stays as it is. [Secrets](configuration.md#secrets) has the details, and the secret stores of AWS,
+Google, Azure and Vault.
 """
 
 

@@ -57,7 +57,7 @@ def test_stream_maps_are_refused_with_batches(sqlite: Any, tmp_path: Path) -> No
         ),
         (
             batch_config("x", "jsonl", compression="snappy"),
-            "compression: jsonl accepts gzip or none, not 'snappy'",
+            "compression: jsonl supports gzip, none, not 'snappy'",
         ),
         (
             {**batch_config("x"), "storage": {"root": "x", "params": {}}},
