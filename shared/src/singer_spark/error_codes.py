@@ -128,8 +128,8 @@ class RunCode(ErrorCode):
     JAR_CHANGED = (
         "RUN-023",
         "A jar's checksum differs from the pinned one.",
-        "Remove the cached file. If the repository serves the same checksum, do not trust that "
-        "repository.",
+        "Remove the cached file. If the repository serves a jar with that checksum, do not trust "
+        "the repository.",
     )
     STATE_MALFORMED = (
         "RUN-030",
