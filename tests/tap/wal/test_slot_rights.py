@@ -61,7 +61,7 @@ def test_missing_right_error_names_statement_to_run(
     assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
 
     statement = f"ALTER ROLE {user} REPLICATION"
-    with pytest.raises(SourceError, match=r"could not be made: .*" + statement):
+    with pytest.raises(SourceError, match=r"could not be created: .*" + statement):
         ours.make()
     superuser.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (ours.slot,))
     assert ours.look()
