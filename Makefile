@@ -14,9 +14,9 @@ SMOKE := tests/shared/engine/test_spark_versions.py tests/end_to_end/syncs/test_
 OF_SPARK := $(SMOKE) tests/end_to_end/syncs tests/tap/send/test_engines.py tests/tap/supply/test_spark_reader.py
 OF_SPARK += tests/tap/extract/late_commits/test_one_snapshot.py
 OF_SPARK += tests/target/formats/merging/test_newest_row.py tests/target/validate/test_values.py
-# Processes that share the tests, a file each: every one has a Spark session and servers of its own. Tests also wait, so four
+# Processes that share the tests, a file each: every one has a Spark session and servers of its own. Tests also wait, so three
 # keep two cores busy; each takes up to 4 GB of memory.
-WORKERS ?= 4
+WORKERS ?= 3
 # The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
