@@ -86,6 +86,10 @@ class Checksums:
     once: str = ""
 
 
+# Added to each mark, so that one sum also shows the number of rows; larger than a billion marks.
+MARKED_ROW = 10**30
+
+
 @dataclass(frozen=True)
 class Marks:
     """SQL for the marks of rows: see `plan.stream_sql`.
@@ -103,8 +107,8 @@ class Marks:
             both: a whole number with the mark above the boundary's bits, or the boundary's digit
             followed by the text.
         read_as: Spark type of that.
-        all: Template over `m`, the `mark` of each row, for their number, a space and their sum, or
-            for all texts as a JSON array.
+        all: Template over `m`, the `mark` of each row, for the sum of the marks, each with
+            `MARKED_ROW` added; NULL: there are none. Or for all texts as a JSON array.
         begin: Begins a session that asks about many tables in one statement, and so must not wait
             long or for locks.
     """

@@ -12,6 +12,7 @@ from tap_spark_jdbc.dialects.dialect import (
     CONNECTORX,
     LIMIT,
     LITERALS,
+    MARKED_ROW,
     Alive,
     CatalogQueries,
     Checksums,
@@ -307,7 +308,8 @@ _DIALECT = Dialect(
         hashed=True,
         at_boundary="{e} + 8 * COALESCE({m}, 0)",
         read_as="BIGINT",
-        all="CONCAT(COUNT(m), ' ', SUM(m))",
+        # One expression: for a count beside the sum, the server would make each mark twice.
+        all=f"CAST(SUM(m + {MARKED_ROW}) AS CHAR)",
         begin=(
             "SET lock_wait_timeout=1 /*M!100101 , max_statement_time=2 */ /*!50708 , "
             "max_execution_time=2000 */",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.bookmark import Bookmark, Boundary, Since
 from singer_spark.core.key_value import KeyValue
+from tap_spark_jdbc.dialects.dialect import MARKED_ROW
 from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
@@ -70,8 +71,7 @@ def mark_of(text: str) -> int:
 def sum_of(marks: Marks, answer: str) -> tuple[int, int]:
     """The number of rows and the sum of their marks, as the database answered (`Marks.all`)."""
     if marks.hashed:
-        rows, _, total = answer.partition(" ")
-        return int(rows), int(total)
+        return divmod(int(answer), MARKED_ROW)
     texts = json.loads(answer)
     return len(texts), sum(map(mark_of, texts))
 
