@@ -136,19 +136,15 @@ class UnchangedStreams:
         parts = [
             part for each in bookmarks if (part := self._marked_part(*each, marks)) is not None
         ]
+        # The rows of a large one would otherwise be read by one statement, which takes longer.
         large = [part for part in parts if part.is_large]
-        # Their rows would otherwise be read by one statement each, so that is no longer for DDL.
-        found = [
-            part.extraction
-            for each in large
-            for part in self._unchanged([each], self.database.connection)
-        ]
-        if len(large) == len(parts):
-            return found
+        found = self._asked(large, self.database.connection, together=1)
         return found + self._by_few_marks([part for part in parts if not part.is_large], marks)
 
     def _by_few_marks(self, parts: Sequence[_Part], marks: Marks) -> list[Extraction]:
         """The unchanged ones among streams of few rows each."""
+        if not parts:
+            return []
         if not marks.begin or not self.database.connection.holds:
             return self._asked(parts, self.database.connection)
         with closing(self.database.another_connection()) as connection:
@@ -191,8 +187,10 @@ class UnchangedStreams:
             or (not is_open and last and last.snapshot and last.snapshot.quiet)
         ]
 
-    def _asked(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[Extraction]:
-        groups = [parts[first : first + TOGETHER] for first in range(0, len(parts), TOGETHER)]
+    def _asked(
+        self, parts: Sequence[_Part], connection: JdbcConnection, together: int = TOGETHER
+    ) -> list[Extraction]:
+        groups = [parts[first : first + together] for first in range(0, len(parts), together)]
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
     def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:

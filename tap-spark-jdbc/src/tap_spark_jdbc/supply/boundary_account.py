@@ -222,10 +222,11 @@ class BoundaryAccount:
         if not extraction.sql.moves:
             boundary = self._boundary_at_bookmark()
             known = None if saved is None or saved.boundary is None else saved.boundary.checksum
-            # By the checksum of the rows that are left, the next run need not read them.
-            changed = boundary.checksum not in (None, known)
-            changed = changed or self._new_at_bookmark > 0 or self._reads_unseen
-            return extraction.bookmark_at(upper, boundary) if changed else None
+            changed = self._new_at_bookmark > 0 or self._reads_unseen
+            # With the checksum of the rows that are left, the next run need not read them.
+            if changed or boundary.checksum not in (None, known):
+                return extraction.bookmark_at(upper, boundary)
+            return None
         return extraction.bookmark_at(upper, self._boundary_at_upper(final=True))
 
     def _with_late_rows(self, saved: Bookmark) -> Bookmark | None:
