@@ -238,7 +238,7 @@ class LakeCode(ErrorCode):
     CANNOT_ABANDON = (
         "LAKE-067",
         "The run can't be abandoned: it is unknown, published, or was never committed.",
-        "`spark-lake runs` shows the runs and their outcomes.",
+        "List the runs and their outcomes with `spark-lake runs`.",
     )
     UNDECIDED = (
         "LAKE-068",

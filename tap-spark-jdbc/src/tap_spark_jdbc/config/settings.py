@@ -187,8 +187,8 @@ class TapSettings:
     )
     max_connections: int | None = setting(
         {"type": "integer", "minimum": 2},
-        "Maximum number of connections to the database that a run has at a time; this limits "
-        "`n_jobs`, and how many streams are begun ahead of their turn",
+        "Maximum number of connections to the database that a run has at a time; it also limits "
+        "`n_jobs`, and the number of streams that are prepared in advance",
     )
     statement_timeout: float | None = setting(
         {"type": "number", "exclusiveMinimum": 0},
