@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from singer_spark.compared_source import Part
     from tap_spark_jdbc.compared_rows import Made, SentRows
-    from tap_spark_jdbc.dialects.dialect import Checksums
     from tap_spark_jdbc.dialects.tables import Column
+    from tap_spark_jdbc.dialects.templates import Checksums
     from tap_spark_jdbc.extract.extraction import Extraction
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan

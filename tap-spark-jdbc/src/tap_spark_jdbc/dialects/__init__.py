@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tap_spark_jdbc.dialects.db2 import DB2
 from tap_spark_jdbc.dialects.derby import DERBY
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, text_form
+from tap_spark_jdbc.dialects.dialect import Dialect, text_form
 from tap_spark_jdbc.dialects.duckdb import DUCKDB
 from tap_spark_jdbc.dialects.h2 import H2
 from tap_spark_jdbc.dialects.mariadb import MARIADB
@@ -21,7 +21,6 @@ from tap_spark_jdbc.dialects.type_rules import TypeRule, overridden
 _KNOWN = (POSTGRESQL, MARIADB, SQLITE, DUCKDB, H2, DERBY, SQLSERVER, ORACLE, DB2, SNOWFLAKE)
 
 __all__ = [
-    "CatalogQueries",
     "Dialect",
     "TypeRule",
     "dialect_of",

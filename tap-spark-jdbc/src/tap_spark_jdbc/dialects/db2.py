@@ -1,7 +1,8 @@
 """Db2 for Linux, UNIX and Windows. Dates and times are read as text, exact to the picosecond."""
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LITERALS, Alive
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32672))"

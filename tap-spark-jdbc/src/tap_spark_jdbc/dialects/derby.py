@@ -7,7 +7,8 @@ import os
 from dataclasses import replace
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LITERALS
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 # It can't cast numbers to VARCHAR, nor approximate ones to any text type.

@@ -6,7 +6,8 @@ Dates and times are read as text, so that infinities can be refused.
 from __future__ import annotations
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LIMIT, LITERALS, CatalogQueries
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
 _TEXT = "CAST({c} AS VARCHAR)"

@@ -6,7 +6,8 @@ Dates and times are read as text, which is exact to the nanosecond and in every 
 from __future__ import annotations
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LITERALS, CatalogQueries
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
 # Arrays of types other than those below have no exact reading: H2's own text of one does not quote

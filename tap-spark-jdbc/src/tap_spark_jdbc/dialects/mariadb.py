@@ -8,15 +8,14 @@ JDBC reads the rows, and refuses the value.
 from dataclasses import replace
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import (
-    CONNECTORX,
+from tap_spark_jdbc.dialects.dialect import CONNECTORX, Dialect
+from tap_spark_jdbc.dialects.templates import (
     LIMIT,
     LITERALS,
     MARKED_ROW,
     Alive,
     CatalogQueries,
     Checksums,
-    Dialect,
     Marks,
 )
 from tap_spark_jdbc.dialects.type_rules import TypeRule

@@ -4,7 +4,8 @@ Its DATE has a time of day, and its empty string is NULL.
 """
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LITERALS, Alive
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # S marks years before Christ, which are refused; without it they look like others.

@@ -7,14 +7,8 @@ of October 1582.
 from __future__ import annotations
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import (
-    LIMIT,
-    LITERALS,
-    Alive,
-    CatalogQueries,
-    Checksums,
-    Dialect,
-)
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LIMIT, LITERALS, Alive, CatalogQueries, Checksums
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # The range of a lake's dates; infinities and years before Christ are outside.

@@ -4,7 +4,8 @@ All times are read as text: they may have nine digits, and its numbers without s
 """
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LIMIT, LITERALS
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "TO_VARCHAR({c})"

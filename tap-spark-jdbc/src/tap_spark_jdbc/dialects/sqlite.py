@@ -8,7 +8,8 @@ complaint.
 from __future__ import annotations
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect, Marks
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LIMIT, LITERALS, CatalogQueries, Marks
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"

@@ -6,7 +6,8 @@ Dates and times are read as text in a style independent of the language.
 from __future__ import annotations
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LITERALS, Alive, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LITERALS, Alive
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS nvarchar(max))"

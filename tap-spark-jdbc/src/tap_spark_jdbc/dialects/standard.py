@@ -6,7 +6,8 @@ Types are recognised by their standard names; all others are refused by name.
 from dataclasses import replace
 
 from singer_spark.core.key_value import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.templates import LIMIT, LITERALS
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32000))"

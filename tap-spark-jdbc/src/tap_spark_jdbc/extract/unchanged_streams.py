@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from singer_spark.core.bookmark import Bookmark, Boundary
-    from tap_spark_jdbc.dialects.dialect import Marks
+    from tap_spark_jdbc.dialects.templates import Marks
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.core.bookmark import Bookmark, Boundary, Since
 from singer_spark.core.key_value import KeyValue
-from tap_spark_jdbc.dialects.dialect import MARKED_ROW
+from tap_spark_jdbc.dialects.templates import MARKED_ROW
 from tap_spark_jdbc.plan.late_rows import LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.dialects.dialect import Marks
     from tap_spark_jdbc.dialects.tables import Column, Key
+    from tap_spark_jdbc.dialects.templates import Marks
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 BOUNDARY_BITS = 3

@@ -15,8 +15,9 @@ from glob import escape
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, SourceError, one_line
-from tap_spark_jdbc.dialects import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table, qualified
+from tap_spark_jdbc.dialects.templates import CatalogQueries
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.dialects.dialect import Alive
+from tap_spark_jdbc.dialects.templates import Alive
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection_errors import (
     again,
