@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from singer_spark.engine import java
@@ -193,7 +194,13 @@ class JarCache:
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file, as hex digits."""
+    """The checksum of a file, as hex digits; a file that is as it was is not read again."""
+    status = path.stat()
+    return _sha256(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache
+def _sha256(path: Path, *_: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
