@@ -62,6 +62,9 @@ def used(kind: type) -> set[str]:
 def inherited(kind: type) -> set[str]:
     """Private members that a class uses, and that a base of another package has."""
     bases = [each for each in kind.__mro__[1:] if is_of_a_library(each)]
+    # Most classes have none, and a class's source is slow to find.
+    if not bases:
+        return set()
     known = {name for each in bases for name in members(each)}
     return {name for name in used(kind) & known if is_private(name)}
 
