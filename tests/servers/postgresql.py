@@ -26,6 +26,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
+from servers.built import memory_disk
 from servers.child import FOLLOW, serve
 
 USER = "postgres"
@@ -45,7 +46,8 @@ SETTINGS = {
     "max_wal_senders": "0",
     "max_replication_slots": "64",
     "max_prepared_transactions": "8",
-    "max_wal_size": "1GB",
+    # Its files lie in memory where there is room.
+    "max_wal_size": "128MB",
     "shared_buffers": "256MB",
     "checkpoint_timeout": "30min",
     # Its transactions would begin at any moment of a test; those that need foreign ones begin them.
@@ -259,7 +261,7 @@ def main() -> None:
         with running(arguments.data.resolve()) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)
         return
-    scratch = tempfile.mkdtemp(prefix="postgresql-")
+    scratch = tempfile.mkdtemp(prefix="postgresql-", dir=memory_disk())
     try:
         with running(Path(scratch)) as facts:
             serve(facts, follow_stdin=arguments.follow_stdin)

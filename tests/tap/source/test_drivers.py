@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from singer_spark.engine import class_archive
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.opened import source_of
 from tap_spark_jdbc.dialects import known_dialects
@@ -92,6 +93,8 @@ def test_offline_machine_reads_with_own_jar(sqlite, tmp_path, monkeypatch) -> No
         "create table t (id integer primary key); insert into t values (7)", spark=spark
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # Else the first run that succeeds begins to fill that cache.
+    monkeypatch.setenv(class_archive.VARIABLE, class_archive.OFF)
 
     refused = tap.run()
     assert "the driver org.xerial:sqlite-jdbc:" in refused.failed()
