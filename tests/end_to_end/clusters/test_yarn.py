@@ -28,7 +28,7 @@ from end_to_end.executors import CONTAINER, containers, kill_containers, kill_ma
 from needed import need
 from servers.child import started
 from servers.clusters import yarn as yarn_server
-from servers.clusters.standalone import SPARK, short_lived
+from servers.clusters.standalone import SPARK, class_path, short_lived
 from servers.clusters.yarn import Yarn
 from tap.supply.test_retries import blocked, meanwhile
 
@@ -60,6 +60,8 @@ def spark(yarn: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
         **small(),
         "spark.dynamicAllocation.maxExecutors": "1",
         "spark.yarn.jars": f"local:{SPARK / 'jars' / '*'}",
+        # Otherwise it begins with a folder of the container's, and the archive is of no use.
+        "spark.executor.extraClassPath": class_path(),
         "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
         "spark.yarn.am.extraJavaOptions": shlex.join(short_lived()),
     }

@@ -38,6 +38,12 @@ SPARK = Path(pyspark.__file__).parent
 WAYS_APART = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
 
 
+def class_path() -> str:
+    """The class path that Spark makes, with which the archive of classes is used."""
+    path = [SPARK / "conf", *SPARK.glob("jars/slf4j-api-*.jar"), SPARK / "jars" / "*"]
+    return os.pathsep.join(map(str, path))
+
+
 def short_lived() -> list[str]:
     """Java's options for what does not live as long as its second compiler takes to pay for itself.
 
@@ -131,13 +137,12 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
     own.
     """
     folder.mkdir()
-    path = [SPARK / "conf", *SPARK.glob("jars/slf4j-api-*.jar"), SPARK / "jars" / "*"]
     java = [
         str(find_java_home() / "bin" / "java"),
         "-Xmx192m",
         *short_lived(),
         "-cp",
-        os.pathsep.join(map(str, path)),
+        class_path(),
     ]
     command = [*java, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
     if way:
