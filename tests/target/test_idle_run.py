@@ -55,8 +55,10 @@ def test_idle_run_saves_state_without_arrow_or_spark(tmp_path: Path, chosen: str
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("chosen", ["parquet", "delta"])
 def test_appending_records_needs_no_spark(tmp_path: Path, chosen: str) -> None:
+    """Nor does it need pandas, which PyArrow would load where it is installed."""
     schema, state = MESSAGES
     found = loaded(tmp_path, [schema, RECORD, state], format=chosen, load_method="append-only")
     assert set(found) <= {"pyarrow", "numpy", "deltalake"}

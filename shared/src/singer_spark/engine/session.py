@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lean_imports import allow_pandas
 from singer_spark.core.scratch import scratch_folder, write_whole
 from singer_spark.engine import class_archive, gateway
 from singer_spark.engine.class_archive import ROWS, SESSION
@@ -199,7 +200,8 @@ def import_pyspark() -> None:
     Its root imports its parts, and importing a part imports the root. If two threads start at both
     ends, one gets a partial module.
     """
-    # No task uses pandas.
+    allow_pandas()
+    # No task uses it.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     warnings.filterwarnings("ignore", "The distutils package is deprecated", DeprecationWarning)
     gateway.import_py4j()

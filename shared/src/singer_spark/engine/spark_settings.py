@@ -13,10 +13,10 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.core.lean_imports import is_pandas_installed
 from singer_spark.core.settings import NOT_EMPTY, setting
 from singer_spark.error_codes import RunCode
 from singer_spark.errors import ConfigurationError
@@ -262,7 +262,7 @@ def check_pandas(program: str, what: str) -> None:
 
     ConfigurationError: `what` can't be done, and how it can.
     """
-    if find_spec("pandas") is None:
+    if not is_pandas_installed():
         raise ConfigurationError(
             RunCode.PACKAGE_MISSING,
             f"{what} by Spark's Python tasks needs pandas where this program is installed: "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from singer_spark.core.lean_imports import leave_out_pandas
 from singer_spark.core.scratch import remove_scratch
 from singer_spark.core.signals import (
     Stopped,
@@ -47,6 +48,7 @@ def run_program(
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc" if _has_jemalloc() else "system")
     # Nothing here multiplies matrices: numpy, which Arrow loads, need not start threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    leave_out_pandas()
     claim_stdout()
     claim_stderr()
     try:

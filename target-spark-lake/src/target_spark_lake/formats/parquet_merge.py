@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from singer_spark.core.lake_type import Struct, columns_from_text
+from singer_spark.core.lean_imports import is_pandas_installed
 from singer_spark.core.messages import DELETED_AT, TABLE_VERSION
 from singer_spark.engine.session import import_pyspark
 from singer_spark.engine.spark_settings import AUTO, LOCAL, SPARK, check_pandas
@@ -73,7 +73,7 @@ class _Merge:
         by_spark, why = settings.by_spark, settings.engine_and_why
         if settings.engine == AUTO and not by_spark and keys > KEYS_IN_PROCESS:
             # PySpark requires it if Python runs in tasks.
-            by_spark = find_spec("pandas") is not None
+            by_spark = is_pandas_installed()
             why = f"{SPARK if by_spark else LOCAL}: more than {KEYS_IN_PROCESS} keys"
             why += "" if by_spark else ", but pandas is not installed (target-spark-lake[cluster])"
         logger.info("stream %s: a merge that compares up to %d keys; engine %s", stream, keys, why)
