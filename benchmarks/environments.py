@@ -47,9 +47,8 @@ def peer(name: str) -> Path:
             [uv(), "venv", "-q", "--clear", "--python", sys.executable, str(home)], check=True
         )
         python = str(home / "bin" / "python")
-        subprocess.run(
-            [uv(), "pip", "install", "-q", "--python", python, "-r", str(requirements)], check=True
-        )
+        install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python]
+        subprocess.run([*install, "-r", str(requirements)], check=True)
         ready.touch()
     return home / "bin"
 

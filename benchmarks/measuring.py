@@ -29,6 +29,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 # last peak.
 GROWTH = 1.02
 # Kept, so that no finaliser of Popen reaps a child before its CPU seconds are read.
+WITHOUT_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
@@ -127,6 +128,8 @@ def sample(usage: Usage, roots: dict[int, str]) -> None:
 def start(job: dict[str, Any]) -> dict[int, str]:
     """Starts the commands as a shell pipe would; gives pid -> name."""
     logs, roots = Path(job["logs"]), {}
+    # Python keeps what it compiled, as on a user's machine, also where this shell says otherwise.
+    kept = {name: value for name, value in os.environ.items() if name != WITHOUT_BYTECODE}
     source: Any = subprocess.DEVNULL
     for position, command in enumerate(job["commands"]):
         last = position == len(job["commands"]) - 1
@@ -136,7 +139,7 @@ def start(job: dict[str, Any]) -> dict[int, str]:
         ):
             child = subprocess.Popen(
                 command["argv"],
-                env=os.environ | command["env"],
+                env=kept | command["env"],
                 stdin=source,
                 stdout=output if last else subprocess.PIPE,
                 stderr=log,
