@@ -28,8 +28,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 # PSS walks page tables, so it is asked for only where the cheap RSS has grown by this much over its
 # last peak.
 GROWTH = 1.02
-# Kept, so that no finaliser of Popen reaps a child before its CPU seconds are read.
 WITHOUT_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+# Kept, so that no finaliser of Popen reaps a child before its CPU seconds are read.
 CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
