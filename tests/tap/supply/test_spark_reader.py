@@ -83,6 +83,6 @@ def test_pieces_of_two_readings_are_not_mixed(
 
 
 def test_missing_pandas_error_names_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_settings, "find_spec", lambda _: None)
+    monkeypatch.setattr(spark_settings, "is_pandas_installed", lambda: False)
     with pytest.raises(ConfigurationError, match=r"RUN-006 .*tap-spark-jdbc"):
         check_pandas("tap-spark-jdbc", "reading")

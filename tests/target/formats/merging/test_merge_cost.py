@@ -118,7 +118,9 @@ def test_small_merges_run_without_spark(table: Table, monkeypatch) -> None:
         table.load([1010, 3330], "third")
     with pytest.MonkeyPatch.context() as without_pandas:
         # Spark's Python tasks need it.
-        without_pandas.setattr("target_spark_lake.formats.parquet_merge.find_spec", lambda _: None)
+        without_pandas.setattr(
+            "target_spark_lake.formats.parquet_merge.is_pandas_installed", lambda: False
+        )
         table.load([1010, 3330], "third")
     monkeypatch.setitem(loading.DEFAULTS, "engine", "local")
     table.load([1010, 3330], "fourth")
