@@ -62,6 +62,8 @@ def spark(yarn: Yarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
         "spark.yarn.jars": f"local:{SPARK / 'jars' / '*'}",
         # Otherwise it begins with a folder of the container's, and the archive is of no use.
         "spark.executor.extraClassPath": class_path(),
+        # For an answer of a master that was killed; its default is two minutes.
+        "spark.rpc.askTimeout": "60s",
         "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
         "spark.yarn.am.extraJavaOptions": shlex.join(short_lived()),
     }
