@@ -115,7 +115,6 @@ def pytest_collection_finish() -> None:
     """What was imported and collected lives as long as the session: no collection of garbage looks
     at its million objects again.
     """
-    gc.collect()
     gc.freeze()
 
 
