@@ -237,8 +237,9 @@ class LakeCode(ErrorCode):
     )
     CANNOT_ABANDON = (
         "LAKE-067",
-        "The run can't be abandoned: it is unknown, published, or was never committed.",
-        "List the runs and their outcomes with `spark-lake runs`.",
+        "The run does not exist, was never committed, or is already published, so it can't be "
+        "abandoned.",
+        "Run `spark-lake runs` to see each run and its outcome.",
     )
     UNDECIDED = (
         "LAKE-068",

@@ -201,7 +201,7 @@ def import_pyspark() -> None:
     ends, one gets a partial module.
     """
     allow_pandas()
-    # No task uses it.
+    # No task uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     warnings.filterwarnings("ignore", "The distutils package is deprecated", DeprecationWarning)
     gateway.import_py4j()
