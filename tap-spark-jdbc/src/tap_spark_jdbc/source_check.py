@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 # A difference of the clocks that is worth mentioning, and one with which signatures of stores or
@@ -148,7 +148,7 @@ def _engine(tap: TapSparkJdbc) -> Iterator[Finding]:
         yield Finding("engine", f"{text}, Java {java}")
 
 
-def _pooler(tap: TapSparkJdbc, connection: JdbcConnection) -> Iterator[Finding]:
+def _pooler(tap: TapSparkJdbc, connection: Connection) -> Iterator[Finding]:
     """A pooler reports another process to its clients than the server's; in transaction mode they
     share a session.
     """

@@ -30,7 +30,6 @@ from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.extract.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.plan.slices import joined, split_slices
 from tap_spark_jdbc.plan.stream_sql import Point, RowBoundary, StreamSql
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.supply.slice_prefetch import ReadContext, SlicePrefetch
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ class SourceView:
         if database.settings.spark.remote:
             rows = database.connection.rows(query)
         else:
-            with closing(JdbcConnection.open(database.gateway, source)) as connection:
+            with closing(database.opened(source)) as connection:
                 if source.transaction:
                     connection.within("BEGIN", *source.transaction)
                 rows = connection.rows(query)

@@ -109,6 +109,8 @@ class Dialect:
             take memory.
         columnar_driver: Module of the ADBC driver, or ConnectorX's, that reads it as Arrow; None:
             there is none.
+        connection_driver: Module of the Python driver that asks for metadata and bounds, so that
+            only rows may need a JVM; None: the JDBC driver asks.
         statement_timeout: Statement that limits each later one of its session to `{seconds}` or
             `{milliseconds}`; if it contains `{session}`, it replaces the last of
             `session_statements`, which is put there; None: unknown.
@@ -174,6 +176,7 @@ class Dialect:
     key_ranges: bool = True
     secondary_ranges: bool = True
     columnar_driver: str | None = None
+    connection_driver: str | None = None
     statement_timeout: str | None = None
     base64: str = "{c}"
     checksums: Checksums | None = None

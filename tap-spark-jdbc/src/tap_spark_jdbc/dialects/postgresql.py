@@ -379,6 +379,7 @@ POSTGRESQL = Dialect(
     fetch_bound="maxResultBuffer",
     text_as_bytes=True,
     columnar_driver="adbc_driver_postgresql",
+    connection_driver="psycopg",
     statement_timeout="SET statement_timeout = {milliseconds}",
     # PostgreSQL's own has line breaks.
     base64="pg_catalog.translate(pg_catalog.encode({c}, 'base64'), pg_catalog.chr(10), '')",

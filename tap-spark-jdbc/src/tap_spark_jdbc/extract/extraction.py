@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from singer_spark.core.bookmark import Bookmark, Boundary, TransactionSnapshot
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.transaction_list import Oldest
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -62,7 +62,7 @@ class Extraction:
     sql: StreamSql
     bookmark: Bookmark | None
     whole: Range[Point] | None
-    connection: JdbcConnection
+    connection: Connection
     progress: StreamProgress
     begins_below: bool = False
     runs: tuple[tuple[int, int], ...] = ()
@@ -75,7 +75,7 @@ class Extraction:
     @classmethod
     def begin(
         cls,
-        connection: JdbcConnection,
+        connection: Connection,
         dialect: Dialect,
         plan: StreamPlan,
         bookmark: Bookmark | None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.slice_bounds import ColumnBounds
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
 
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -48,7 +48,7 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
     return end
 
 
-def database_clock(connection: JdbcConnection, dialect: Dialect, table: Table) -> KeyValue:
+def database_clock(connection: Connection, dialect: Dialect, table: Table) -> KeyValue:
     """The moment by the database's clock, in UTC; ValueError: it can't be used."""
     # One row in every database's SQL, even if SELECT needs a FROM; no row of the table is read for
     # it.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from singer_spark.core.bookmark import TransactionSnapshot
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.extract.extraction import Extraction
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -307,7 +307,7 @@ class OpenTransactions:
     A transaction that has once outlasted `PATIENCE_SECONDS` is not awaited again.
     """
 
-    def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
+    def __init__(self, connection: Connection, own_name: str, long: set[str]) -> None:
         """Nothing is queried yet; `connection` must be outside of a transaction.
 
         `own_name` is a literal, the application name of taps' sessions; `long` has those that have

@@ -33,8 +33,8 @@ from tap_spark_jdbc.error_codes import TapCode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -154,7 +154,7 @@ class RelationShapes:
     shapes: Mapping[str, _Shape]
 
     @classmethod
-    def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
+    def of(cls, within: Connection, source: str) -> RelationShapes:
         """The shapes that a connection sees, given `FROM` and `WHERE` of the statement."""
         shapes = _shapes(within, _NAMED.replace("{source}", source))
         return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
@@ -167,7 +167,7 @@ class RelationShapes:
         shapes = sorted((oid, astuple(shape)) for oid, shape in self.shapes.items())
         return hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:32]
 
-    def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
+    def change(self, now: Connection, within: Connection) -> str | None:
         """A description of what has changed since.
 
         `now` sees the present, `within` is in the snapshot.
@@ -182,7 +182,7 @@ class RelationShapes:
         return None if known is None else f"{present[known].name} was attached"
 
 
-def _shapes(connection: JdbcConnection, roots: str) -> Mapping[str, _Shape]:
+def _shapes(connection: Connection, roots: str) -> Mapping[str, _Shape]:
     """The shapes of all relations below those of a query, by object identifier."""
     return {
         str(oid): _Shape(
@@ -202,7 +202,7 @@ class LockWatch:
         waiter: The process of the session that waited, if any.
     """
 
-    def __init__(self, holder: JdbcConnection) -> None:
+    def __init__(self, holder: Connection) -> None:
         """Nothing is watched yet; the holder's transaction ends first, so no reader can begin."""
         number = secrets.randbits(62)
         halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
@@ -258,8 +258,8 @@ class Undisturbed:
 
     stream: str
     shapes: RelationShapes
-    holder: JdbcConnection
-    within: JdbcConnection
+    holder: Connection
+    within: Connection
     watch: LockWatch
 
     @contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from singer_spark.core.sql_type import SqlType
     from tap_spark_jdbc.dialects.tables import Column, Key
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
 
 # A hop reads the rows that it passes; two look-ups of a key read none.
 LONG_HOP = 50_000
@@ -68,7 +68,7 @@ class ColumnBounds:
     rest is one slice.
     """
 
-    connection: JdbcConnection
+    connection: Connection
     sql: StreamSql
     key: Key
     key_range: Range[Point] | None = None
@@ -184,7 +184,7 @@ class ColumnBounds:
         return found[0][0] if found else None
 
 
-def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
+def first_width(connection: Connection, sql: StreamSql) -> float | None:
     """Approximate bytes a row, from the first rows; None if no column is long by its type."""
     table, template = sql.plan.table, sql.dialect.width
     long = long_columns(sql.plan)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extract.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.database import Database
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
     # Streams, and where the last run ended in each, if it did.
     Asked = Sequence[tuple[StreamPlan, Bookmark | None]]
@@ -188,12 +188,12 @@ class UnchangedStreams:
         ]
 
     def _asked(
-        self, parts: Sequence[_Part], connection: JdbcConnection, together: int = TOGETHER
+        self, parts: Sequence[_Part], connection: Connection, together: int = TOGETHER
     ) -> list[Extraction]:
         groups = [parts[first : first + together] for first in range(0, len(parts), together)]
         return [part.extraction for group in groups for part in self._unchanged(group, connection)]
 
-    def _unchanged(self, parts: Sequence[_Part], connection: JdbcConnection) -> list[_Part]:
+    def _unchanged(self, parts: Sequence[_Part], connection: Connection) -> list[_Part]:
         """The unchanged streams.
 
         A stream whose part fails is not among them, but does not affect the others.

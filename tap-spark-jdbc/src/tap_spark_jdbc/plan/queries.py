@@ -20,8 +20,8 @@ from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.plan.stream_choice import options_of
+from tap_spark_jdbc.source.connection import Connection
 from tap_spark_jdbc.source.discovery import native_type
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.config.settings import TapSettings
@@ -31,7 +31,7 @@ _LONGEST_NAME = 60
 
 
 def described_queries(
-    connection: JdbcConnection,
+    connection: Connection,
     dialect: Dialect,
     queries: Sequence[QueryStream],
     tables: Collection[str],
@@ -52,7 +52,7 @@ def described_queries(
     return [_described(connection, dialect, query) for query in queries]
 
 
-def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
+def described_columns(connection: Connection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
     """The columns of a query, each with its reading; any of them may be NULL.
 
     Raises:
@@ -77,7 +77,7 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
     )
 
 
-def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream) -> Table:
+def _described(connection: Connection, dialect: Dialect, query: QueryStream) -> Table:
     table = Table(None, query.name, (), query=bare(query.sql))
     try:
         return replace(table, columns=described_columns(connection, dialect, table.query or ""))
@@ -93,7 +93,7 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
 
 
 def _catalog_types(
-    connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
+    connection: Connection, dialect: Dialect, rows: Sequence[dict[str, str | None]]
 ) -> list[str]:
     """The types as the database's own catalog names them; a type that it can't name keeps the
     driver's name.
@@ -112,7 +112,7 @@ def _catalog_types(
 
 
 def with_computed_key(
-    connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings
+    connection: Connection, dialect: Dialect, table: Table, settings: TapSettings
 ) -> Table:
     """The table; if the stream's replication key is an expression, it is read by a query that
     computes the key.

@@ -192,8 +192,13 @@ def may_quote(error: Exception) -> bool:
     if is_lost(error):
         return False
     if state := first_sql_state(error):
-        return not state.startswith(_WITHOUT_VALUES)
+        return state_may_quote(state)
     return _OF_DRIVER.search(str(error)) is not None
+
+
+def state_may_quote(state: str) -> bool:
+    """Whether the message of a failure with this SQLSTATE may quote a row's value."""
+    return not state.startswith(_WITHOUT_VALUES)
 
 
 def with_hint(
@@ -209,7 +214,7 @@ def with_hint(
         or _HINTS.get(state[:2])
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
-    if hides_values and not state.startswith(_WITHOUT_VALUES):
+    if hides_values and state_may_quote(state):
         where = "its words, which may quote what is masked, are in the server's log"
         message = f"{without_words(state)}; {where}"
     return f"{message}; {hint}" if hint else message

@@ -8,12 +8,14 @@ bounds.
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,9 +31,11 @@ from singer_spark.engine.spark_settings import (
 )
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
+from tap_spark_jdbc.source.connection import Connection
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
-from tap_spark_jdbc.source.libpq import ColumnarDatabase
+from tap_spark_jdbc.source.libpq import ColumnarDatabase, is_reachable
+from tap_spark_jdbc.source.libpq_connection import LibpqConnection, UnsuitableError
 from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.config.settings import TapSettings
 
 T = TypeVar("T")
+logger = logging.getLogger("tap-spark-jdbc")
 
 
 @dataclass
@@ -64,6 +69,7 @@ class Database:
     _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
     _transactions: TransactionList = field(default_factory=TransactionList, init=False, repr=False)
     _idle: IdleConnections = field(default_factory=IdleConnections, init=False, repr=False)
+    _only_jdbc: bool = field(default=False, init=False, repr=False)
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
@@ -98,7 +104,15 @@ class Database:
         return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
-        """Start the JVM in the background; ConfigurationError: no Java, or no driver."""
+        """Start the JVM in the background, unless rows may be read without one.
+
+        ConfigurationError: no Java, or no driver.
+        """
+        if not self.by_spark and self.may_be_columnar and self._is_asked_by_libpq:
+            return
+        self._begin_jvm()
+
+    def _begin_jvm(self) -> None:
         if not self.by_spark:
             # Each thread has a thread of its own in the JVM, in which settings of expressions are
             # kept.
@@ -183,13 +197,35 @@ class Database:
         return self.by_spark and self.shares_disk and self.settings.reader != "arrow"
 
     @cached_property
-    def connection(self) -> JdbcConnection:
-        """A connection for metadata and bounds; starts the JVM, but no session."""
+    def connection(self) -> Connection:
+        """A connection for metadata and bounds; starts no session, and a JVM only if a driver needs
+        it.
+        """
         return self._connection(lasting=True)
 
-    def another_connection(self) -> JdbcConnection:
+    def another_connection(self) -> Connection:
         """One more connection; its user closes it."""
         return self._connection(lasting=False)
+
+    def opened(self, source: JdbcSource, *, lasting: bool = False) -> Connection:
+        """A connection to this source, not watched; its user closes it."""
+
+        def by_jdbc(*, lasting: bool = False) -> JdbcConnection:
+            return JdbcConnection.open(self.gateway, source, lasting=lasting)
+
+        if self._is_asked_by_libpq:
+            try:
+                return LibpqConnection(source, by_jdbc, lasting=lasting)
+            except UnsuitableError as error:
+                logger.debug("connecting by the JDBC driver: %s", error)
+                self._root._only_jdbc = True
+        return by_jdbc(lasting=lasting)
+
+    @property
+    def _is_asked_by_libpq(self) -> bool:
+        driver = self.source.dialect.connection_driver
+        is_installed = driver is not None and find_spec(driver) is not None
+        return is_installed and not self._root._only_jdbc and is_reachable(self.source)
 
     @property
     def hides_transactions(self) -> bool:
@@ -209,17 +245,17 @@ class Database:
         )
 
     @cached_property
-    def snapshot_connection(self) -> JdbcConnection:
+    def snapshot_connection(self) -> Connection:
         """A connection that holds a snapshot for the others."""
         return self._connection(lasting=False)
 
-    def _connection(self, *, lasting: bool) -> JdbcConnection:
+    def _connection(self, *, lasting: bool) -> Connection:
         if self.settings.spark.remote:
             return RemoteConnection(self.spark, self.source)
         watch = self._root.watch
         if watch is not None:
             watch.start()
-        connection = JdbcConnection.open(self.gateway, self.source, lasting=lasting)
+        connection = self.opened(self.source, lasting=lasting)
         if watch is not None:
             watch.add(connection)
         return connection
@@ -227,6 +263,7 @@ class Database:
     @property
     def gateway(self) -> Any:
         """Py4J's gateway to the JVM."""
+        self._begin_jvm()
         return get_gateway(self._options)
 
     @cached_property
@@ -285,7 +322,7 @@ class Database:
 
     def close_snapshot(self) -> None:
         """Close `snapshot_connection`, which ends the snapshot; the next use opens another."""
-        held: JdbcConnection | None = self.__dict__.pop("snapshot_connection", None)
+        held: Connection | None = self.__dict__.pop("snapshot_connection", None)
         if held is not None:
             held.close()
 
@@ -293,7 +330,7 @@ class Database:
         """Close its connections; the next use opens others."""
         self.close_snapshot()
         self.idle_connections.close()
-        held: JdbcConnection | None = self.__dict__.pop("connection", None)
+        held: Connection | None = self.__dict__.pop("connection", None)
         if held is not None:
             held.close()
 

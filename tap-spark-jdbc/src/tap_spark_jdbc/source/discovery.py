@@ -19,8 +19,8 @@ from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table, qualified
 from tap_spark_jdbc.dialects.templates import CatalogQueries
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.connection import Connection
 from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 Row = Sequence[Any]
 Described = dict[str, str | None]
@@ -34,7 +34,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 def discover_tables(
-    connection: JdbcConnection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
+    connection: Connection, dialect: Dialect, bounds: Bounds, *, defaults: bool = False
 ) -> list[Table]:
     """The tables and views within bounds, by schema and name, with `defaults` if wanted."""
     if bounds.only is not None and not bounds.only:
@@ -48,7 +48,7 @@ def discover_tables(
     return sorted(tables, key=lambda table: (table.schema or "", table.name))
 
 
-def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
+def _tables_by_catalog(connection: Connection, dialect: Dialect, bounds: Bounds) -> list[Table]:
     """The tables, from the database's own catalog."""
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
@@ -85,7 +85,7 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
 
 
 def _with_defaults(
-    connection: JdbcConnection, dialect: Dialect, bounds: Bounds, tables: Sequence[Table]
+    connection: Connection, dialect: Dialect, bounds: Bounds, tables: Sequence[Table]
 ) -> list[Table]:
     """The tables with the defaults of their columns, as far as the catalog shows them."""
     assert dialect.catalog is not None
@@ -99,7 +99,7 @@ def _with_defaults(
     return [replace(table, defaults=found.get((table.schema, table.name), {})) for table in tables]
 
 
-def _broken_views(connection: JdbcConnection, dialect: Dialect) -> dict[Name, str]:
+def _broken_views(connection: Connection, dialect: Dialect) -> dict[Name, str]:
     """The views that the database can't read, each with its message about what is wrong."""
     found: dict[Name, str] = {}
     query = dialect.catalog.views if dialect.catalog is not None else None
@@ -119,7 +119,7 @@ def _without(dialect: Dialect, condition: str, names: Sequence[str]) -> str:
 
 
 def _rows(
-    connection: JdbcConnection,
+    connection: Connection,
     catalog: CatalogQueries,
     queries: Mapping[str, Sequence[str]],
     condition: str,
@@ -219,7 +219,7 @@ def _like(pattern: str) -> str:
     return re.sub("[!%_]", r"!\g<0>", pattern).replace("*", "%")
 
 
-def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
+def tables_by_driver(connection: Connection, dialect: Dialect, bounds: Bounds) -> list[Table]:
     """The tables and views within bounds.
 
     Raises:
@@ -258,7 +258,7 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     ]
 
 
-def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
+def _tables(connection: Connection, dialect: Dialect) -> list[Described]:
     """All tables and views; schema by schema if the driver truncates the list of all."""
     rows = connection.metadata("getTables", None, None, "%", dialect.table_types)
     limit = dialect.described_at_most
@@ -291,7 +291,7 @@ def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
 
 
 def _columns(
-    connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]
+    connection: Connection, dialect: Dialect, names: Mapping[Name, bool]
 ) -> tuple[dict[Name, list[Column]], dict[Name, dict[str, str]]]:
     """The columns of each schema's tables, and their defaults: all at once, or table by table if
     only a few are needed.
@@ -322,7 +322,7 @@ def _columns(
 
 
 def _columns_of(
-    connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]
+    connection: Connection, dialect: Dialect, schema: str | None, tables: list[str]
 ) -> list[Described]:
     """The driver's descriptions of the columns of these tables, and possibly of others."""
     pattern = None if schema is None else connection.search_pattern(schema)
@@ -353,14 +353,14 @@ def native_type(row: Described) -> str:
     return f"{name}({row['COLUMN_SIZE']})" if name.upper() in _SIZED else name
 
 
-def _primary_key(connection: JdbcConnection, name: Name) -> tuple[str, ...]:
+def _primary_key(connection: Connection, name: Name) -> tuple[str, ...]:
     rows = connection.metadata("getPrimaryKeys", None, *name)
     return tuple(
         str(row["COLUMN_NAME"]) for row in sorted(rows, key=lambda row: int(row["KEY_SEQ"] or 0))
     )
 
 
-def _indexed(connection: JdbcConnection, name: Name) -> frozenset[str]:
+def _indexed(connection: Connection, name: Name) -> frozenset[str]:
     rows = connection.metadata("getIndexInfo", None, *name, False, True)
     first = [row for row in rows if str(row["ORDINAL_POSITION"]) == "1" and row["COLUMN_NAME"]]
     return frozenset(str(row["COLUMN_NAME"]) for row in first)

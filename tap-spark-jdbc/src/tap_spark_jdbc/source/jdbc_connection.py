@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 from xml.etree import ElementTree
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.templates import Alive
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.connection import Connection, Row
 from tap_spark_jdbc.source.connection_errors import (
-    again,
     first_sql_state,
     is_lost,
     may_quote,
@@ -28,39 +26,25 @@ from tap_spark_jdbc.source.connection_errors import (
 )
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
-Row = tuple[str | None, ...]
-T = TypeVar("T")
-
 _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
-class JdbcConnection:
-    """A java.sql.Connection in autocommit mode, for one thread at a time; SourceError: refusals."""
-
-    # Whether a transaction, once begun, is still open in the next query.
-    holds = True
+class JdbcConnection(Connection):
+    """A java.sql.Connection."""
 
     def __init__(
         self,
         connection: Any,
         gateway: Any,
-        reopen: Callable[[], JdbcConnection] | None = None,
         *,
         hides_values: bool = False,
         alive: Alive | None = None,
+        reopen: Callable[[], Any] | None = None,
     ) -> None:
         """Wrap an open connection; see `open`."""
+        super().__init__(connection, alive=alive, reopen=reopen)
         self._hides_values = hides_values
-        self._connection = connection
         self._gateway = gateway
-        self._reopen = reopen
-        self._asking = Lock()
-        self._begin: str | None = None
-        # For the watch in `open_connections`, by the monotonic clock: since when an answer of the
-        # database is due, and when the last one came.
-        self.waits_since: float | None = None
-        self.answered_at = time.monotonic()
-        self._alive = alive
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
@@ -75,43 +59,22 @@ class JdbcConnection:
         what, hides_values = f"can't connect to {source.location}: ", source.hides_values
         with _refusing(what, hides_values=hides_values, connecting=True):
             raw = connected(gateway, source)
-        reopen = partial(cls.open, gateway, source) if lasting else None
         connection = cls(
-            raw, gateway, reopen, hides_values=hides_values, alive=source.dialect.alive
+            raw,
+            gateway,
+            hides_values=hides_values,
+            alive=source.dialect.alive,
+            reopen=(lambda: cls.open(gateway, source)._connection) if lasting else None,
         )
         for statement in source.session_statements:
             connection.execute(statement)
         return connection
-
-    def within(self, *begin: str) -> None:
-        """Run each later `rows` in a short transaction that begins with these statements; without
-        any, in no transaction.
-        """
-        with self._asking:
-            self._begin = "; ".join(begin) or None
 
     def execute(self, sql: str) -> None:
         """Execute a statement without a result."""
         with self._refusing(f"the database refused {shown(sql)}: "):
             with closing(self._connection.createStatement()) as statement:
                 statement.execute(sql)
-
-    def rows(self, sql: str) -> list[Row]:
-        """All rows of a small result (MAX, COUNT, bounds), each value by `getString`."""
-        return self._answer(partial(self._rows, sql))
-
-    def _rows(self, sql: str) -> list[Row]:
-        if self._begin is None:
-            return self._selected(sql)
-        try:
-            self.execute(self._begin)
-            found = self._selected(sql)
-        except SourceError:
-            with suppress(SourceError):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
-        return found
 
     def _selected(self, sql: str) -> list[Row]:
         with self._refusing(f"the database refused {shown(sql)}: "):
@@ -163,11 +126,6 @@ class JdbcConnection:
             return None if method is None else str(getattr(self._connection, method)())
         return None
 
-    def is_idle(self, session: str) -> bool:
-        """Whether a session of ours waits for a statement; False if the server does not say."""
-        sql = self._alive.idle if self._alive else None
-        return sql is not None and bool(self.rows(sql.replace("{session}", session)))
-
     def abort(self) -> None:
         """Close the connection; a thread that waits for it gets an error."""
         pool = self._gateway.jvm.java.util.concurrent.ForkJoinPool.commonPool()
@@ -180,27 +138,6 @@ class JdbcConnection:
             self._connection.close()
         except Exception:  # the JVM may be gone already
             return
-
-    def _answer(self, ask: Callable[[], T]) -> T:
-        """The result of `ask`, repeated over a new connection if the old one breaks."""
-        reopen = self._reopen
-        if reopen is None:
-            with self._asking:
-                return ask()
-        broken = False
-
-        def attempt() -> T:
-            nonlocal broken
-            if broken:
-                self.close()
-                self._connection = reopen()._connection
-            broken = True
-            return ask()
-
-        # The thread that cut the slices of a failed stream may still be waiting for its last
-        # answer.
-        with self._asking:
-            return again(attempt)
 
     def _metadata(
         self, method: str, arguments: tuple[Any, ...], move: Any
@@ -215,12 +152,8 @@ class JdbcConnection:
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
-        self.waits_since = time.monotonic()
-        try:
-            with _refusing(what, hides_values=self._hides_values):
-                yield
-        finally:
-            self.waits_since, self.answered_at = None, time.monotonic()
+        with self._waiting(), _refusing(what, hides_values=self._hides_values):
+            yield
 
     def _java(self, value: Any) -> Any:
         """A tuple of strings as a `String[]`; everything else unchanged."""

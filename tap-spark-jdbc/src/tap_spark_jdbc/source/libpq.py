@@ -83,6 +83,15 @@ def conninfo(source: JdbcSource) -> str:
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
 
+def is_reachable(source: JdbcSource) -> bool:
+    """Whether libpq may connect as the URL says; whether it can, is known once it does."""
+    try:
+        conninfo(source)
+    except ValueError:
+        return False
+    return True
+
+
 def _location(address: str) -> dict[str, str]:
     if not address.startswith("//"):
         named = {"dbname": unquote_plus(address)} if address.strip("/") else {}
@@ -141,7 +150,7 @@ class ColumnarDatabase:
         """
         with self._opening:
             if connection not in self._opened:
-                _forget_environment()
+                forget_environment()
                 # A new one only if the login has changed; the last one may still be in use.
                 self._opened[connection] = _opened(connection)
             return self._opened[connection]
@@ -179,7 +188,7 @@ def _opened(connection: str) -> Any:
     return opened
 
 
-def _forget_environment() -> None:
+def forget_environment() -> None:
     """Remove libpq's environment variables, in the tap as in a worker, because they would replace
     whatever no setting says.
 

@@ -36,7 +36,7 @@ from tap_spark_jdbc.source.jdbc_connection import connected, java_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 # The snapshot of a source whose slices are read over connections that were made for it.
@@ -142,7 +142,7 @@ class ServerWatch:
 
     def __init__(
         self,
-        ask: Callable[[], JdbcConnection],
+        ask: Callable[[], Connection],
         gateway: Callable[[], Any],
         moved_at: Callable[[], float],
     ) -> None:
@@ -157,7 +157,7 @@ class ServerWatch:
         self._began = 0.0
         self._ask = ask
         self._gateway = gateway
-        self._connections: list[JdbcConnection] = []
+        self._connections: list[Connection] = []
         self._over = Event()
         self._thread: Thread | None = None
         self._sockets: set[str] = set()
@@ -171,7 +171,7 @@ class ServerWatch:
             self._thread = Thread(target=self._watch, name="server-watch", daemon=True)
             self._thread.start()
 
-    def add(self, connection: JdbcConnection) -> None:
+    def add(self, connection: Connection) -> None:
         """Watch over a connection, too."""
         self._connections.append(connection)
 
@@ -220,7 +220,7 @@ class ServerWatch:
                 )
             )
 
-    def _close_idle(self, connection: JdbcConnection, waiting: list[JdbcConnection]) -> None:
+    def _close_idle(self, connection: Connection, waiting: list[Connection]) -> None:
         """Close connections that wait for an answer while their session does nothing, as seen in
         two successive checks.
         """

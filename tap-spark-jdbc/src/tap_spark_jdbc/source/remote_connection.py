@@ -17,6 +17,7 @@ from singer_spark.errors import (
     SourceError,
 )
 from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.connection import Connection, Row
 from tap_spark_jdbc.source.connection_errors import (
     again,
     is_lost,
@@ -26,7 +27,6 @@ from tap_spark_jdbc.source.connection_errors import (
     shown,
     with_hint,
 )
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,14 +42,14 @@ NUMBER = "`n` STRING"
 _DECIMAL = "decimal("
 
 
-class RemoteConnection(JdbcConnection):
-    """`JdbcConnection`, as far as that is possible with queries."""
+class RemoteConnection(Connection):
+    """A connection, as far as that is possible with queries."""
 
     holds = False
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
         """Nothing is queried yet."""
-        super().__init__(None, None)
+        super().__init__()
         self._spark = spark
         self._source = source
 
@@ -64,7 +64,7 @@ class RemoteConnection(JdbcConnection):
 
     def rows(self, sql: str) -> list[Row]:
         """All rows of a small result, each value by `getString`; column names must be unique."""
-        return again(partial(self._queried, sql))
+        return again(partial(self._selected, sql))
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query, which is not run."""
@@ -89,6 +89,9 @@ class RemoteConnection(JdbcConnection):
         """The name, unchanged."""
         return name
 
+    def abort(self) -> None:
+        """Do nothing: no connection is held."""
+
     def close(self) -> None:
         """Do nothing: no connection is held."""
 
@@ -99,7 +102,7 @@ class RemoteConnection(JdbcConnection):
             "which Spark Connect does not let a program do; use spark.master",
         )
 
-    def _queried(self, sql: str) -> list[Row]:
+    def _selected(self, sql: str) -> list[Row]:
         try:
             found = self._texts(sql)
             return self._as_texts(sql) if found is None else found

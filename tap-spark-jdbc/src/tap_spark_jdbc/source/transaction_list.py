@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConnectionLostError, SourceError
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.connection import Connection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -53,7 +53,7 @@ class TransactionList:
     _made: float = field(default=0.0, init=False, repr=False)
     _read: float = field(default=-math.inf, init=False, repr=False)
 
-    def oldest(self, connection: JdbcConnection, source: JdbcSource) -> Oldest | None:
+    def oldest(self, connection: Connection, source: JdbcSource) -> Oldest | None:
         """The oldest transaction that may still write rows; None: the database or the user's rights
         don't show it.
         """
