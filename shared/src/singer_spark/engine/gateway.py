@@ -19,6 +19,7 @@ from singer_spark.engine.spark_jvm import Gateway, end_jvm
 from singer_spark.engine.spark_versions import forget_gateway, gateway_of_pyspark
 
 _importing = threading.Lock()
+_opening = threading.Lock()
 
 
 class _Opened:
@@ -46,11 +47,12 @@ def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
 
     `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
-    if is_begun():
-        return
-    thread = ThreadPoolExecutor(1, thread_name_prefix="jvm")
-    _opened.starting, _opened.jars = thread.submit(start), jars
-    thread.shutdown(wait=False)
+    with _opening:
+        if is_begun():
+            return
+        thread = ThreadPoolExecutor(1, thread_name_prefix="jvm")
+        _opened.starting, _opened.jars = thread.submit(start), jars
+        thread.shutdown(wait=False)
 
 
 def is_begun() -> bool:
@@ -80,8 +82,10 @@ def gateway() -> Any:
     found = gateway_of_pyspark()
     if found is not None:
         return found
-    if _opened.gateway is None:
-        _opened.gateway = _connect(_address())
+    # Threads that read slices may be the first to need it.
+    with _opening:
+        if _opened.gateway is None:
+            _opened.gateway = _connect(_address())
     return _opened.gateway
 
 

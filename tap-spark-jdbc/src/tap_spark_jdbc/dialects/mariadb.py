@@ -319,6 +319,7 @@ _DIALECT = Dialect(
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
+    connection_driver="pymysql",
     open_transactions=f"SELECT MAX({_AGE}) AS age, FLOOR(UNIX_TIMESTAMP(NOW(6))) AS clock, "
     f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) AS written, "
     # A number, or in newer versions of MariaDB a word. Readers of Aurora have the second one.
@@ -378,6 +379,7 @@ _BY_MYSQL_DRIVER = replace(
     # Rows come by a cursor: otherwise it keeps all of them in memory.
     fetch_size=None,
     alive=None if _DIALECT.alive is None else replace(_DIALECT.alive, session="getId"),
+    connection_driver=None,
     properties={
         "sessionVariables": _SESSION,
         "connectTimeout": "30000",

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from singer_spark.engine import gateway
 from singer_spark.engine.kept_jvm import KEEPER
 from singer_spark.engine.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.engine.spark_settings import (
@@ -34,9 +35,11 @@ from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.source.connection import Connection
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
-from tap_spark_jdbc.source.libpq import ColumnarDatabase, is_reachable
-from tap_spark_jdbc.source.libpq_connection import LibpqConnection, UnsuitableError
+from tap_spark_jdbc.source.libpq import ColumnarDatabase
+from tap_spark_jdbc.source.libpq_connection import LibpqConnection
+from tap_spark_jdbc.source.mariadb_connection import MariaDbConnection
 from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
+from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.transaction_list import Oldest, TransactionList
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
+_CONNECTION_DRIVERS: tuple[type[PythonConnection], ...] = (LibpqConnection, MariaDbConnection)
 
 
 @dataclass
@@ -108,7 +112,7 @@ class Database:
 
         ConfigurationError: no Java, or no driver.
         """
-        if not self.by_spark and self.may_be_columnar and self._is_asked_by_libpq:
+        if not self.by_spark and self.may_be_columnar and self._connection_driver:
             return
         self._begin_jvm()
 
@@ -213,19 +217,22 @@ class Database:
         def by_jdbc(*, lasting: bool = False) -> JdbcConnection:
             return JdbcConnection.open(self.gateway, source, lasting=lasting)
 
-        if self._is_asked_by_libpq:
+        if driver := self._connection_driver:
             try:
-                return LibpqConnection(source, by_jdbc, lasting=lasting)
+                return driver(source, by_jdbc, lasting=lasting)
             except UnsuitableError as error:
                 logger.debug("connecting by the JDBC driver: %s", error)
                 self._root._only_jdbc = True
         return by_jdbc(lasting=lasting)
 
     @property
-    def _is_asked_by_libpq(self) -> bool:
-        driver = self.source.dialect.connection_driver
-        is_installed = driver is not None and find_spec(driver) is not None
-        return is_installed and not self._root._only_jdbc and is_reachable(self.source)
+    def _connection_driver(self) -> type[PythonConnection] | None:
+        """What asks instead of the JDBC driver; None: nothing may."""
+        name = self.source.dialect.connection_driver
+        if name is None or self._root._only_jdbc or find_spec(name) is None:
+            return None
+        driver = next(each for each in _CONNECTION_DRIVERS if each.module == name)
+        return driver if driver.suits(self.source) else None
 
     @property
     def hides_transactions(self) -> bool:
@@ -259,6 +266,10 @@ class Database:
         if watch is not None:
             watch.add(connection)
         return connection
+
+    def has_jvm(self) -> bool:
+        """Whether there is a JVM, or one that is starting."""
+        return gateway.is_begun()
 
     @property
     def gateway(self) -> Any:

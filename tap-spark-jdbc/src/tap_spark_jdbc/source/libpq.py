@@ -83,15 +83,6 @@ def conninfo(source: JdbcSource) -> str:
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
 
-def is_reachable(source: JdbcSource) -> bool:
-    """Whether libpq may connect as the URL says; whether it can, is known once it does."""
-    try:
-        conninfo(source)
-    except ValueError:
-        return False
-    return True
-
-
 def _location(address: str) -> dict[str, str]:
     if not address.startswith("//"):
         named = {"dbname": unquote_plus(address)} if address.strip("/") else {}
@@ -136,10 +127,12 @@ class ColumnarDatabase:
 
     Attributes:
         is_out_of_reach: Whether the driver failed to reach it; it is not tried again in this run.
+        processes: How many of ConnectorX have read few rows so that no JVM had to start.
     """
 
     def __init__(self) -> None:
         self.is_out_of_reach = False
+        self.processes = 0
         self._opening = Lock()
         self._opened: dict[str, Any] = {}
 

@@ -44,6 +44,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # JDBC reads fewer rows in the time that ConnectorX's process takes to start.
 FEW_ROWS = 50_000
+# A JVM takes as long to start as so many of those processes.
+PROCESSES_FOR_A_JVM = 5
 
 
 class ColumnarSource:
@@ -69,6 +71,7 @@ class ColumnarSource:
         self.worked: set[bool] = set()
         self._said: set[str] = set()
         self._source = context.snapshots.source
+        self._has_jvm = context.database.has_jvm
         self._database = context.database.columnar
 
     def reads(self, each: Slice[Point]) -> bool:
@@ -77,12 +80,19 @@ class ColumnarSource:
             return False
         if not self.is_apart:
             return True
-        if self._is_small(each) and not self.only:
+        if self._is_small(each) and not self.only and not self._saves_jvm():
             self._say(
                 f"read over JDBC: fewer than {FEW_ROWS:,} rows, which {CONNECTORX} reads no faster"
             )
             return False
         self._say(f"read by {CONNECTORX}")
+        return True
+
+    def _saves_jvm(self) -> bool:
+        """Whether one more process costs less than the JVM that would have to start."""
+        if self._has_jvm() or self._database.processes >= PROCESSES_FOR_A_JVM:
+            return False
+        self._database.processes += 1
         return True
 
     def _say(self, how: str) -> None:

@@ -1,0 +1,168 @@
+"""A connection to MariaDB or MySQL by PyMySQL, where it logs in without TLS."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tap_spark_jdbc.source.connection import Row
+from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
+from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
+from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+# SQLSTATEs of the server's errors, which PyMySQL does not pass on, and of its own.
+_STATES = {
+    1044: "42000",
+    1045: "28000",
+    1049: "42000",
+    1053: "08S01",
+    1054: "42S22",
+    1064: "42000",
+    1142: "42000",
+    1143: "42000",
+    1146: "42S02",
+    1227: "42000",
+    1317: "70100",
+    1356: "HY000",
+    1927: "08S01",
+    1969: "70100",
+    2006: "08S01",
+    2013: "08S01",
+    2014: "08S01",
+    2055: "08S01",
+    3024: "HY000",
+    4031: "08S01",
+}
+_GENERAL = "HY000"
+# Types of results whose texts are the same as those of the JDBC driver.
+_PLAIN = frozenset({0, 2, 3, 6, 8, 9, 15, 245, 246, 249, 250, 251, 252, 253, 254})
+# A packet's length and number; a command's number is 0, and a login's are greater.
+_HEADER_BYTES, _NUMBER = 4, 3
+# SHA-1, SHA-256, or no password.
+_HASH_BYTES = (0, 20, 32)
+_KEY_REQUESTS, _LEAST_KEY_BYTES = (b"\x01", b"\x02"), 128
+
+
+class MariaDbConnection(PythonConnection):
+    """A connection of PyMySQL."""
+
+    module = "pymysql"
+
+    @staticmethod
+    def suits(source: JdbcSource) -> bool:
+        """Whether the JDBC driver would log in without TLS, and by no parameter of its own."""
+        try:
+            login_of(source)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def server(self) -> str:
+        """The database's name and version."""
+        version = self._connection.get_server_info()
+        return f"{'MariaDB' if 'MariaDB' in version else 'MySQL'} {version}"
+
+    @property
+    def session(self) -> str | None:
+        """The server's number of the connection."""
+        return str(self._connection.thread_id())
+
+    def abort(self) -> None:
+        """End the connection; a thread that waits for it gets an error."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _connected(self) -> Any:
+        login = login_of(self._source)
+        try:
+            import pymysql
+
+            self._socket = _LoginSocket.to(login)
+            made = pymysql.connect(
+                user=login.user,
+                password=login.password,
+                database=login.database or None,
+                charset="utf8mb4",
+                autocommit=True,
+                conv={},
+                ssl_disabled=True,
+                defer_connect=True,
+            )
+            made.connect(self._socket)
+        except ImportError as error:
+            raise UnsuitableError(f"{error.name} is not installed") from error
+        # Errors of the login by a key and by other plugins are of any class.
+        except Exception as error:
+            raise UnsuitableError(" ".join(str(error).split())) from error
+        return made
+
+    def _result(self, sql: str) -> list[Row]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            kinds = {column[1] for column in cursor.description or ()}
+            if not kinds <= _PLAIN:
+                raise UnsuitableError(f"the JDBC driver has its own text of types {kinds - _PLAIN}")
+            return [tuple(map(_text, row)) for row in cursor.fetchall()]
+
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        import pymysql
+
+        return pymysql.MySQLError, OSError
+
+    def _failure(self, error: Any) -> tuple[str, str]:
+        code, *said = error.args or (0,)
+        lost = isinstance(error, OSError) or not self._connection.open
+        state = "08S01" if lost else _STATES.get(code, _GENERAL)
+        return state, f"({code}) {' '.join(str(each) for each in said)}".strip()
+
+    @property
+    def _statements(self) -> tuple[str, ...]:
+        return (login_of(self._source).isolation, *self._source.session_statements)
+
+
+class _LoginSocket(socket.socket):
+    """A socket that sends no password in clear text, nor encrypted by a key of an unknown server,
+    although PyMySQL does both if the server asks it to.
+    """
+
+    _login: MariaDbLogin
+    _greeted = False
+
+    @classmethod
+    def to(cls, login: MariaDbLogin) -> _LoginSocket:
+        """A connection to the server."""
+        made = socket.create_connection((login.host, login.port), timeout=login.connect_seconds)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for level, option, value in SOCKET_OPTIONS if sys.platform == "linux" else ():
+            made.setsockopt(level, option, value)
+        connected = cls(fileno=made.detach())
+        connected._login = login
+        return connected
+
+    def sendall(self, data: Any, *flags: int) -> None:
+        """As a socket's; raises UnsuitableError."""
+        packet = bytes(data)
+        if self._greeted and packet[_NUMBER] and not self._may_send(packet[_HEADER_BYTES:]):
+            raise UnsuitableError("the server wants more than a hash of the password")
+        self._greeted = True
+        super().sendall(data, *flags)
+
+    def _may_send(self, secret: bytes) -> bool:
+        if self._login.password and secret.rstrip(b"\0") == self._login.password.encode():
+            return False
+        is_by_key = secret in _KEY_REQUESTS or len(secret) >= _LEAST_KEY_BYTES
+        return len(secret) in _HASH_BYTES or (self._login.may_ask_key and is_by_key)
+
+
+def _text(value: str | bytes | None) -> str | None:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError as error:
+        raise UnsuitableError("the JDBC driver has its own text of bytes") from error
