@@ -97,7 +97,8 @@ def test_kills_on_s3_with_batches_and_records(
     half-written.
     """
     shop, tap = postgresql_shop(postgresql.new_database(), chance)
-    rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)
+    with_jvm = {**tap, "reader": "jdbc"}
+    rounds = make_rounds(shop, with_jvm, f"{s3.new_bucket()}/lake", s3.storage_options)
     rounds.chain(map(by_batches, [behind(4, TAP_9), at(0.6, JAVA_9)]))
     shop.move_on(20)
     kills = [by_batches(step("before create /runs/")), step("after move orders/")]

@@ -14,7 +14,7 @@ from tap.opened import login
 from tap.source.mariadb_pipes import run as executed
 from tap_spark_jdbc.extract import fingerprints
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.connection import Connection
 from tap_spark_jdbc.supply import boundary_account, jdbc_reader
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -82,8 +82,8 @@ def statements(monkeypatch):
         asked.append("read")
         return take(self, batch, sink)
 
-    rows, take = JdbcConnection.rows, jdbc_reader.JdbcRows.take
-    monkeypatch.setattr(JdbcConnection, "rows", counted)
+    rows, take = Connection.rows, jdbc_reader.JdbcRows.take
+    monkeypatch.setattr(Connection, "rows", counted)
     monkeypatch.setattr(jdbc_reader.JdbcRows, "take", read)
     return asked
 
@@ -116,7 +116,7 @@ def test_many_are_one_statement(shop, statements) -> None:
         assert len(schemas(again)) == tables
         assert "read" not in statements
         counts.append(len(statements))
-    assert counts[0] == counts[1]
+    assert 0 < counts[0] == counts[1]
 
 
 # What changes a stream, each in a table of its own.

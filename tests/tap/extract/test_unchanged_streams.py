@@ -10,7 +10,7 @@ import pytest
 
 from tap_spark_jdbc.extract import server
 from tap_spark_jdbc.extract.unchanged_streams import UnchangedStreams
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("spark")
 TABLE = """
@@ -44,8 +44,8 @@ def statements(monkeypatch):
         asked.append(sql)
         return rows(self, sql)
 
-    rows = JdbcConnection.rows
-    monkeypatch.setattr(JdbcConnection, "rows", counted)
+    rows = Connection.rows
+    monkeypatch.setattr(Connection, "rows", counted)
     return asked
 
 
@@ -77,7 +77,7 @@ def test_many_are_one_statement(postgres, statements):
         assert {each["stream"] for each in first.messages if each["type"] == "SCHEMA"} == {
             f"public-t{n}" for n in range(tables)
         }
-    assert counts[0] == counts[1]
+    assert 0 < counts[0] == counts[1]
 
 
 # What changes a stream, each in a table of its own.

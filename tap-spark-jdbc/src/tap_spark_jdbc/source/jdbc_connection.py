@@ -56,19 +56,14 @@ class JdbcConnection(Connection):
             ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
             SourceError: in one line: unreachable, unknown database, wrong password, …
         """
-        what, hides_values = f"can't connect to {source.location}: ", source.hides_values
-        with _refusing(what, hides_values=hides_values, connecting=True):
-            raw = connected(gateway, source)
-        connection = cls(
-            raw,
+        connect = partial(_session, gateway, source)
+        return cls(
+            connect(),
             gateway,
-            hides_values=hides_values,
+            hides_values=source.hides_values,
             alive=source.dialect.alive,
-            reopen=(lambda: cls.open(gateway, source)._connection) if lasting else None,
+            reopen=connect if lasting else None,
         )
-        for statement in source.session_statements:
-            connection.execute(statement)
-        return connection
 
     def execute(self, sql: str) -> None:
         """Execute a statement without a result."""
@@ -172,6 +167,17 @@ class JdbcConnection(Connection):
             raise _NotAtOnce from error
         data = ElementTree.fromstring(writer.toString()).find(f"{_ROWSET}data")
         return [tuple(_value(cell) for cell in row) for row in (data if data is not None else ())]
+
+
+def _session(gateway: Any, source: JdbcSource) -> Any:
+    """A `java.sql.Connection` whose session is set up."""
+    what, hides_values = f"can't connect to {source.location}: ", source.hides_values
+    with _refusing(what, hides_values=hides_values, connecting=True):
+        raw = connected(gateway, source)
+    connection = JdbcConnection(raw, gateway, hides_values=hides_values)
+    for statement in source.session_statements:
+        connection.execute(statement)
+    return raw
 
 
 def connected(gateway: Any, source: JdbcSource) -> Any:
