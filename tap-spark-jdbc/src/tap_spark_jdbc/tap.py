@@ -231,8 +231,8 @@ class TapSparkJdbc(HookedTap):
         streams together can report that without Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar or not self.database.by_spark:
-            if self.database.may_be_columnar and self._opening.start != "saved":
-                self.database.begin_import()
+            if self._opening.start != "saved":
+                self.database.begin_reader()
             return
         if self._opening.start != "saved" or not self.database.source.dialect.together:
             self.database.begin_session()
@@ -348,7 +348,7 @@ class TapSparkJdbc(HookedTap):
 
         streams = self._send_unchanged(streams)
         if streams:
-            self.database.begin_import()
+            self.database.begin_reader()
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
         context = ReadContext.of(self.database, self.snapshots)
         reading_of, alone = self._run.reading, budget.counts_rows

@@ -216,6 +216,7 @@ SQLITE = Dialect(
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON, _VIEWS, _DEFAULTS),
     # 1 is SQLITE_OPEN_READONLY: a missing file is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
+    connection_driver="sqlite3",
     text_moments=True,
     late_keys={"numbers": "SQLite has one writer at a time"},
     # The driver's type for expressions; a column declared so is read in the same way.

@@ -41,6 +41,7 @@ from tap_spark_jdbc.source.mariadb_connection import MariaDbConnection
 from tap_spark_jdbc.source.open_connections import IdleConnections, ServerWatch
 from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
+from tap_spark_jdbc.source.sqlite_connection import SqliteConnection
 from tap_spark_jdbc.source.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.transaction_list import Oldest, TransactionList
 
@@ -54,7 +55,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
-_CONNECTION_DRIVERS: tuple[type[PythonConnection], ...] = (LibpqConnection, MariaDbConnection)
+_CONNECTION_DRIVERS: tuple[type[PythonConnection], ...] = (
+    LibpqConnection,
+    MariaDbConnection,
+    SqliteConnection,
+)
 
 
 @dataclass
@@ -108,13 +113,12 @@ class Database:
         return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
-        """Start the JVM in the background, unless rows may be read without one.
+        """Start the JVM in the background, unless only rows may need it.
 
         ConfigurationError: no Java, or no driver.
         """
-        if not self.by_spark and self.may_be_columnar and self._connection_driver:
-            return
-        self._begin_jvm()
+        if self.by_spark or not self._connection_driver:
+            self._begin_jvm()
 
     def _begin_jvm(self) -> None:
         if not self.by_spark:
@@ -127,15 +131,17 @@ class Database:
         """Start the session in the background, as rows are sure to be read by it."""
         self._begun(get_session)
 
-    def begin_import(self) -> None:
-        """Import what reads columns in the background, as rows are sure to be read by it: half a
-        second of CPU.
+    def begin_reader(self) -> None:
+        """Start in the background what reads rows on one machine, as there are sure to be some: the
+        JVM, or half a second of imports.
         """
         driver = self.source.dialect.columnar_driver
         if self.may_be_columnar and driver is not None:
             # ConnectorX is imported by processes of its own.
             modules = ("pyarrow", "pyarrow.compute", *(() if driver == CONNECTORX else (driver,)))
             Thread(target=_imported, args=modules, name="import", daemon=True).start()
+        elif not self.by_spark:
+            self._begin_jvm()
 
     @property
     def by_spark(self) -> bool:
