@@ -93,9 +93,9 @@ class Connection(ABC):
         sql = self._alive.idle if self._alive else None
         return sql is not None and bool(self.rows(sql.replace("{session}", session)))
 
-    @abstractmethod
     def abort(self) -> None:
-        """Close the connection; a thread that waits for it gets an error."""
+        """Close the connection; if it is a server's, a thread that waits for it gets an error."""
+        self.close()
 
     @abstractmethod
     def close(self) -> None:

@@ -89,9 +89,6 @@ class RemoteConnection(Connection):
         """The name, unchanged."""
         return name
 
-    def abort(self) -> None:
-        """Do nothing: no connection is held."""
-
     def close(self) -> None:
         """Do nothing: no connection is held."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +35,11 @@ class SqliteConnection(PythonConnection):
         """The library's name and version."""
         return f"SQLite {sqlite3.sqlite_version}"
 
-    def abort(self) -> None:
-        """Interrupt what runs; a thread that waits for it gets an error."""
-        with suppress(sqlite3.Error):
-            self._connection.interrupt()
-
     def _connected(self) -> Any:
         path = Path(self._source.url.removeprefix(_PREFIX)).absolute()
         seconds = int(self._source.dialect.properties["busy_timeout"]) / 1000
+        # A signal's handler does not run while its thread is in the library.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
             return sqlite3.connect(
                 f"{path.as_uri()}?mode=ro",
@@ -55,11 +52,16 @@ class SqliteConnection(PythonConnection):
             raise UnsuitableError(str(error)) from error
 
     def _result(self, sql: str) -> list[Row]:
+        connection = self._connection
+        asked = self._thread.submit(lambda: connection.execute(sql).fetchall())
         try:
-            rows = self._connection.execute(sql).fetchall()
+            rows = asked.result()
         # The JDBC driver brings a newer version of the library, or reports what is wrong.
         except sqlite3.Error as error:
             raise UnsuitableError(str(error)) from error
+        except BaseException:
+            connection.interrupt()
+            raise
         return [tuple(map(_text, row)) for row in rows]
 
     @property

@@ -1,0 +1,133 @@
+"""SQLite is asked by Python's own module, and by its JDBC driver where that has other texts, or a
+newer library.
+"""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from end_to_end.marked import until
+from singer_spark.errors import SourceError
+from tap.opened import connected
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.database import Database
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.sqlite_connection import SqliteConnection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The last ones are for the driver: a float, bytes, and a function of newer libraries.
+ASKED = [
+    "select 1 as n, 'é😀' as t, null as z, '' as e, 9223372036854775807 as m",
+    "select typeof(v), hex(v), quote(v) from t order by id",
+    "select 0.1 + 0.2 as f",
+    "select x'00ff' as b",
+    "select octet_length('é') as o",
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "a b%20#é.db"
+    with sqlite3.connect(made) as connection:
+        connection.executescript(
+            "create table t (id integer primary key, v); insert into t (v) values (1), (1.5), "
+            "('x'), (x'00'), (null)"
+        )
+    connection.close()
+    return made
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[..., Database]]:
+    made: list[Database] = []
+
+    def opening(**settings: Any) -> Database:
+        config = {"jdbc_url": f"jdbc:sqlite:{path}", **settings}
+        made.append(Database(TapSettings.from_config(config)))
+        return made[-1]
+
+    yield opening
+    for each in made:
+        each.close()
+
+
+def test_answers_are_those_of_driver(
+    spark: SparkSession, path: Path, opened: Callable[..., Database]
+) -> None:
+    asked = opened().connection
+    assert isinstance(asked, SqliteConnection)
+    with connected(spark, {"jdbc_url": f"jdbc:sqlite:{path}"}) as jdbc:
+        for sql in ASKED:
+            assert asked.rows(sql) == jdbc.rows(sql), sql
+
+
+def test_idle_run_needs_no_java(sqlite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tap, connection = sqlite(
+        "create table orders (id integer primary key, v text); insert into orders values (1, 'a')",
+        incremental_tables=["orders:id:integer"],
+    )
+    first = tap.run().succeeded()
+    assert len(first.records("orders")) == 1
+    with monkeypatch.context() as without:
+        without.setenv("JAVA_HOME", "/nowhere")
+        idle = tap.run(state=first.final_state).succeeded()
+    assert (idle.records("orders"), idle.final_state) == ([], first.final_state)
+    connection.execute("insert into orders values (2, 'b')")
+    few = tap.run(state=idle.final_state).succeeded()
+    assert few.records("orders") == [{"id": 2, "v": "b"}]
+
+
+def test_missing_file_is_not_made(spark: SparkSession, path: Path) -> None:
+    gone = path.with_name("gone.db")
+    source = Database(TapSettings.from_config({"jdbc_url": f"jdbc:sqlite:{gone}"}))
+    with pytest.raises(SourceError) as refused:
+        _ = source.connection
+    assert refused.value.code == TapCode.CONNECTION_FAILED
+    assert not gone.exists()
+
+
+def test_nothing_can_be_written(opened: Callable[..., Database]) -> None:
+    with pytest.raises(SourceError) as refused:
+        opened().connection.execute("delete from t")
+    assert refused.value.code == TapCode.STATEMENT_REFUSED
+
+
+def test_parameters_are_for_driver(
+    spark: SparkSession, path: Path, opened: Callable[..., Database]
+) -> None:
+    source = opened(jdbc_url=f"jdbc:sqlite:{path}?cache_size=100")
+    assert isinstance(source.connection, JdbcConnection)
+
+
+def test_signal_ends_statement(opened: Callable[..., Database]) -> None:
+    """A signal's handler runs while a statement does, and the statement ends."""
+    asked = opened().connection
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
+
+    def stop(*_: object) -> None:
+        raise InterruptedError
+
+    def send() -> None:
+        until(lambda: asked.waits_since is not None, "the statement")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, stop)
+    try:
+        sender = threading.Thread(target=send)
+        sender.start()
+        with pytest.raises(InterruptedError):
+            asked.rows(endless)
+        sender.join()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert asked.rows("select 1") == [("1",)]
