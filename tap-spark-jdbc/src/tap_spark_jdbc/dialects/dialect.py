@@ -91,6 +91,8 @@ class Dialect:
             oldest that has written; and 1 if the server is a replica, otherwise 0. None: unknown.
         open_transactions_kept: For how many seconds after it was last read the server may show the
             same list of transactions.
+        open_transactions_begin: Begins a transaction that a new list shows: its query then has a
+            fifth column, 1 if the list has that transaction; None: each list is new.
         open_transactions_grant: The statement by which `{user}` may run it.
         shares_snapshots: Several connections can read in one snapshot, and rows have their writer's
             transaction.
@@ -166,6 +168,7 @@ class Dialect:
     late_keys: Mapping[str, str] = field(default_factory=dict)
     open_transactions: str | None = None
     open_transactions_kept: float = 0
+    open_transactions_begin: str | None = None
     open_transactions_grant: str = ""
     shares_snapshots: bool = False
     width: str | None = None

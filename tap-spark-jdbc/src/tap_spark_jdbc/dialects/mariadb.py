@@ -213,6 +213,7 @@ CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int'
 
 # A transaction's beginning is shown in the server's own zone.
 _AGE = "TIMESTAMPDIFF(SECOND, CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP())"
+_OTHER = "t.trx_mysql_thread_id <> CONNECTION_ID()"
 # What the text of our statements, the spelling of values and the number of rows depend on, whatever
 # the server sets, also by `init_connect`.
 _SESSION = (
@@ -320,14 +321,16 @@ _DIALECT = Dialect(
     width="OCTET_LENGTH({s})",
     columnar_driver=CONNECTORX,
     connection_driver="pymysql",
-    open_transactions=f"SELECT MAX({_AGE}) AS age, FLOOR(UNIX_TIMESTAMP(NOW(6))) AS clock, "
-    f"MAX(IF(t.trx_rows_modified > 0, {_AGE}, NULL)) AS written, "
+    open_transactions=f"SELECT MAX(IF({_OTHER}, {_AGE}, NULL)) AS age, "
+    "FLOOR(UNIX_TIMESTAMP(NOW(6))) AS clock, "
+    f"MAX(IF({_OTHER} AND t.trx_rows_modified > 0, {_AGE}, NULL)) AS written, "
     # A number, or in newer versions of MariaDB a word. Readers of Aurora have the second one.
     "IF(CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') AND @@global.innodb_read_only = 0, 0, 1) "
-    "AS is_replica FROM information_schema.INNODB_TRX t "
-    "WHERE t.trx_is_read_only = 0 AND t.trx_mysql_thread_id <> CONNECTION_ID()",
+    f"AS is_replica, MAX(NOT {_OTHER}) AS own FROM information_schema.INNODB_TRX t "
+    "WHERE t.trx_is_read_only = 0",
     # InnoDB makes a new list only if nobody has read the last one for 0.1 s.
     open_transactions_kept=0.2,
+    open_transactions_begin="START TRANSACTION WITH CONSISTENT SNAPSHOT",
     open_transactions_grant="GRANT PROCESS ON *.* TO {user}",
     # The server streams rows without further requests.
     fetch_size=1,

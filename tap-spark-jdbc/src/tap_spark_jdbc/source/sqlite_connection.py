@@ -17,6 +17,9 @@ _PREFIX = "jdbc:sqlite:"
 # They begin a URL that is no path, or its parameters.
 _NO_PATH = (":memory:", ":resource:", "file:")
 
+# The functions by which statements spell floats, and their numbers of arguments.
+_SPELLING = {"quote": 1, "printf": -1}
+
 
 class SqliteConnection(PythonConnection):
     """A connection of `sqlite3`."""
@@ -41,7 +44,7 @@ class SqliteConnection(PythonConnection):
         # A signal's handler does not run while its thread is in the library.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
-            return sqlite3.connect(
+            made = sqlite3.connect(
                 f"{path.as_uri()}?mode=ro",
                 uri=True,
                 timeout=seconds,
@@ -50,6 +53,10 @@ class SqliteConnection(PythonConnection):
             )
         except sqlite3.Error as error:
             raise UnsuitableError(str(error)) from error
+        # Before 3.43 the library spelled floats in another way.
+        for function, arguments in _SPELLING.items():
+            made.create_function(function, arguments, _left_to_driver)
+        return made
 
     def _result(self, sql: str) -> list[Row]:
         connection = self._connection
@@ -76,3 +83,7 @@ def _text(value: str | int | float | bytes | None) -> str | None:
     if isinstance(value, float | bytes):
         raise UnsuitableError("the JDBC driver has its own text of floats and bytes")
     return None if value is None else str(value)
+
+
+def _left_to_driver(*_: object) -> None:
+    raise UnsuitableError("the JDBC driver has its own text of floats")

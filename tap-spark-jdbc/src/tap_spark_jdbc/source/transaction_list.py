@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConnectionLostError, SourceError
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.source.connection import Connection
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.source.connection import Connection, Row
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 logger = logging.getLogger("tap-spark-jdbc")
 
 # On a replica a transaction may have been open on the primary for so long before it is replayed.
 REPLICA_SECONDS = 300
+# How often a list is read that others keep from being a new one.
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,7 @@ class TransactionList:
             return None
         try:
             with self._reading:
-                unseen = self._age(source.dialect.open_transactions_kept)
-                ((age, now, written, is_replica),) = connection.rows(query)
-                self._read = time.monotonic()
+                (age, now, written, is_replica, *_), unseen = self._list(connection, source.dialect)
         except ConnectionLostError:
             raise
         except SourceError as error:
@@ -86,6 +87,26 @@ class TransactionList:
             ages[0] = max(ages[0] or 0, int(unseen))
         # Both ends are cut to whole seconds.
         return Oldest(None if ages[0] is None else ages[0] + 1, int(float(now or 0)), ages[1])
+
+    def _list(self, connection: Connection, dialect: Dialect) -> tuple[Row, float]:
+        """The answer to the dialect's query, and the seconds since the server made the list.
+
+        Clients that read it all the time keep an old one alive.
+        """
+        begin, query = dialect.open_transactions_begin, str(dialect.open_transactions)
+        for _ in range(ATTEMPTS):
+            unseen = self._age(dialect.open_transactions_kept)
+            try:
+                if begin is not None:
+                    connection.within(begin)
+                (found,) = connection.rows(query)
+            finally:
+                connection.within()
+            self._read = time.monotonic()
+            if unseen or begin is None or not connection.holds or found[-1] == "1":
+                return found, unseen
+            time.sleep(dialect.open_transactions_kept)
+        return found, REPLICA_SECONDS
 
     def _report_replica(self) -> None:
         if not self._reported:

@@ -56,6 +56,8 @@ _MORE = re.compile(r"""["']?\s+(?:Detail|DETAIL|Position|Where|CONTEXT)\b.*$|["'
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
 OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
 _PASSING = (ConnectionLostError, DisturbedError)
+# What reads rows may be started by the first stream that needs it.
+_OF_THE_MACHINE = (RunCode.JAVA_MISSING, RunCode.SPARK_NOT_STARTED, TapCode.DRIVER_UNKNOWN)
 
 
 class TooWideError(Exception):
@@ -177,6 +179,8 @@ class StreamErrors:
         try:
             yield
         except OF_A_STREAM as error:
+            if error.code in _OF_THE_MACHINE:
+                raise
             named = error.message
             if not named.startswith(f"stream {stream}"):
                 named = f"stream {stream}: {named}"
@@ -197,7 +201,7 @@ class StreamErrors:
         try:
             yield
         except OF_A_STREAM as error:
-            if not self.skips_all:
+            if not self.skips_all or error.code in _OF_THE_MACHINE:
                 raise
             for stream, skipped in streams.items():
                 self.skip(
