@@ -5,6 +5,7 @@ MySQL and SQLite.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -99,6 +100,41 @@ def test_window_reaches_back_to_oldest_transaction(database, pipe) -> None:
     bookmark = lake.run().final["bookmarks"][f"{database.name}-t"]
     assert bookmark["boundary"]["since"] == {"value": 15}
     assert len(bookmark["runs"]) == 1
+
+
+@contextmanager
+def watched(database) -> Iterator[None]:
+    """Another client reads the list all the time, so the server makes no new one."""
+    over, read = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        with database.connect() as connection, connection.cursor() as cursor:
+            while not over.is_set():
+                cursor.execute("select count(*) from information_schema.innodb_trx")
+                read.set()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        assert read.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("watches", [contextmanager(lambda _: iter([None])), watched])
+def test_transaction_since_list_was_made(database, pipe, watches) -> None:
+    """A transaction is seen that began after the list was made that the server still shows."""
+    run(database, NUMBERED, "insert into t (v) values ('old')")
+    lake = pipe("t:id:integer", safety_lag_rows=1)
+    arrivals(lake, database)
+    with watches(database), open_transaction(database) as late:
+        late.execute("insert into t (v) values ('late')")
+        run(database, "insert into t (v) values ('a'), ('b'), ('c')")
+        assert arrivals(lake, database).total() == 3
+        late.execute("commit")
+        assert arrivals(lake, database) == Counter([(2, "late")])
 
 
 def test_first_run_looks_far_below_for_open_writers(database, pipe) -> None:
