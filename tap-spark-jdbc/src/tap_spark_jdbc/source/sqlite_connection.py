@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +35,13 @@ class SqliteConnection(PythonConnection):
     @property
     def server(self) -> str:
         """The library's name and version."""
+        import sqlite3
+
         return f"SQLite {sqlite3.sqlite_version}"
 
     def _connected(self) -> Any:
+        import sqlite3
+
         path = Path(self._source.url.removeprefix(_PREFIX)).absolute()
         seconds = int(self._source.dialect.properties["busy_timeout"]) / 1000
         # A signal's handler does not run while its thread is in the library.
@@ -59,6 +62,8 @@ class SqliteConnection(PythonConnection):
         return made
 
     def _result(self, sql: str) -> list[Row]:
+        import sqlite3
+
         connection = self._connection
         asked = self._thread.submit(lambda: connection.execute(sql).fetchall())
         try:
