@@ -112,10 +112,10 @@ class Progress:
             self._logs_phase = logged
             self._logged_rows = sum(count.rows for count in self._counts.values())
         if self._on_terminal:
+            if self._shown is None and not self._feeds_a_pipe:
+                self._shown = LiveLines(_console(), self._lines)
             if self._shown is not None:
                 self._shown.draw()
-            elif not self._feeds_a_pipe:
-                self._shown = LiveLines(_console(), self._lines)
         elif logged and self._log_thread is None:
             self._log_thread = threading.Thread(target=self._log_on, name="progress", daemon=True)
             self._log_thread.start()
