@@ -4,14 +4,18 @@ newer library.
 
 from __future__ import annotations
 
+import math
 import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from end_to_end.marked import until
 from singer_spark.errors import SourceError
@@ -20,11 +24,13 @@ from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.python_connection import UnsuitableError
 from tap_spark_jdbc.source.sqlite_connection import SqliteConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Quotes = tuple[Callable[[float], str | None], Callable[[], str]]
 # The last ones are for the driver: a float, bytes, and a function of newer libraries.
 ASKED = [
     "select 1 as n, 'é😀' as t, null as z, '' as e, 9223372036854775807 as m",
@@ -71,9 +77,45 @@ def test_answers_are_those_of_driver(
             assert asked.rows(sql) == jdbc.rows(sql), sql
 
 
+@given(st.floats() | st.integers(-(10**18), 10**18).map(lambda n: n / 1000))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@example(1e15)
+@example(1e14)
+@example(-0.0)
+@example(1e-5)
+@example(0.1 + 0.2)
+def test_floats_are_quoted_as_by_driver(of_both: Quotes, number: float) -> None:
+    """A float that has the same text in all versions of the library, or no text here."""
+    own, driver = of_both
+    if (found := own(number)) is not None:
+        assert found == driver()
+    short = float(f"{number:.15g}") == number
+    assert (found is None) == (not short or not math.isfinite(number))
+
+
+@pytest.fixture
+def of_both(spark: SparkSession, path: Path, opened: Callable[..., Database]) -> Iterator[Quotes]:
+    """What quotes a stored float in Python, or returns None, and what does by the driver."""
+    asked, quote = opened().connection, "select quote(v) from t where id = 1"
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as own,
+        connected(spark, {"jdbc_url": f"jdbc:sqlite:{path}"}) as jdbc,
+    ):
+
+        def quoted(number: float) -> str | None:
+            own.execute("update t set v = ? where id = 1", [number])
+            try:
+                return asked._result(quote)[0][0]
+            except UnsuitableError:
+                return None
+
+        yield quoted, lambda: str(jdbc.rows(quote)[0][0])
+
+
 def test_idle_run_needs_no_java(sqlite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tap, connection = sqlite(
-        "create table orders (id integer primary key, v text); insert into orders values (1, 'a')",
+        "create table orders (id integer primary key, v text, r real); "
+        "insert into orders values (1, 'a', 0.5)",
         incremental_tables=["orders:id:integer"],
     )
     first = tap.run().succeeded()
@@ -82,9 +124,9 @@ def test_idle_run_needs_no_java(sqlite: Any, monkeypatch: pytest.MonkeyPatch) ->
         without.setenv("JAVA_HOME", "/nowhere")
         idle = tap.run(state=first.final_state).succeeded()
     assert (idle.records("orders"), idle.final_state) == ([], first.final_state)
-    connection.execute("insert into orders values (2, 'b')")
+    connection.execute("insert into orders values (2, 'b', 1.5)")
     few = tap.run(state=idle.final_state).succeeded()
-    assert few.records("orders") == [{"id": 2, "v": "b"}]
+    assert few.records("orders") == [{"id": 2, "v": "b", "r": 1.5}]
 
 
 def test_missing_file_is_not_made(spark: SparkSession, path: Path) -> None:

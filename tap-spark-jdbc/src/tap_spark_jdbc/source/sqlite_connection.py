@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tap_spark_jdbc.source.connection import Row
 from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 _PREFIX = "jdbc:sqlite:"
 # They begin a URL that is no path, or its parameters.
 _NO_PATH = (":memory:", ":resource:", "file:")
-
-# The functions by which statements spell floats, and their numbers of arguments.
-_SPELLING = {"quote": 1, "printf": -1}
 
 
 class SqliteConnection(PythonConnection):
@@ -56,9 +54,9 @@ class SqliteConnection(PythonConnection):
             )
         except sqlite3.Error as error:
             raise UnsuitableError(str(error)) from error
-        # Before 3.43 the library spelled floats in another way.
-        for function, arguments in _SPELLING.items():
-            made.create_function(function, arguments, _left_to_driver)
+        # Versions of the library spell floats of more than 15 digits in different ways.
+        made.create_function("quote", 1, _quoted, deterministic=True)
+        made.create_function("printf", -1, _left_to_driver, deterministic=True)
         return made
 
     def _result(self, sql: str) -> list[Row]:
@@ -90,5 +88,18 @@ def _text(value: str | int | float | bytes | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _left_to_driver(*_: object) -> None:
+def _quoted(value: object) -> str:
+    """As SQLite's `quote` of a float of up to 15 digits (https://sqlite.org/printf.html, `%!.15g`).
+
+    Others are left to the driver.
+    """
+    # It does not show the sign of a zero.
+    text = f"{value or 0.0:.15g}" if isinstance(value, float) and math.isfinite(value) else ""
+    if not text or float(text) != value:
+        _left_to_driver()
+    number, exponent_sign, exponent = text.partition("e")
+    return f"{number if '.' in number else f'{number}.0'}{exponent_sign}{exponent}"
+
+
+def _left_to_driver(*_: object) -> NoReturn:
     raise UnsuitableError("the JDBC driver has its own text of floats")
