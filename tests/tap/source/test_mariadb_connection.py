@@ -1,4 +1,6 @@
-"""A server that asks for more than a hash of the password gets none, as from the JDBC driver."""
+"""Logins by PyMySQL: a server that asks for more than a hash of the password gets none, as from the
+JDBC driver; a refused login is not repeated.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tap.opened import source_of
+from servers.mariadb import MariaDB
+from singer_spark.errors import SourceError
+from tap.opened import login, source_of
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.error_codes import TapCode
+from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.mariadb_connection import MariaDbConnection
 from tap_spark_jdbc.source.python_connection import UnsuitableError
 
@@ -67,6 +74,24 @@ def asking(plugin: str, *packets: bytes) -> Iterator[tuple[int, list[bytes]]]:
         thread.start()
         yield listener.getsockname()[1], received
         thread.join(60)
+
+
+def test_refused_login_is_not_repeated(server: MariaDB) -> None:
+    """Servers lock an account after some refusals: a run makes one."""
+    database = server.new_database()
+
+    def refusals() -> int:
+        with database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("show global status like 'Aborted_connects'")
+            return int(cursor.fetchone()[1])
+
+    before = refusals()
+    source = Database(TapSettings.from_config(login(database, password="wrong")))
+    with pytest.raises(SourceError) as refused:
+        _ = source.connection
+    source.close()
+    assert refused.value.code == TapCode.CONNECTION_FAILED
+    assert refusals() == before + 1
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from singer_spark.engine.spark_settings import (
 from singer_spark.store.storage import Storage
 from tap_spark_jdbc.dialects.dialect import CONNECTORX
 from tap_spark_jdbc.source.connection import Connection
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, loaded_driver
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.libpq import ColumnarDatabase
 from tap_spark_jdbc.source.libpq_connection import LibpqConnection
@@ -150,8 +150,11 @@ class Database:
 
     @property
     def spark(self) -> SparkSession:
-        """The session."""
-        return self._begun(get_session).result()
+        """The session; on this machine it knows the driver, although it may have run before."""
+        session = self._begun(get_session).result()
+        if not self.settings.spark.remote:
+            loaded_driver(self.gateway, self.source.driver, self.source.jars)
+        return session
 
     @property
     def context(self) -> SparkContext | None:

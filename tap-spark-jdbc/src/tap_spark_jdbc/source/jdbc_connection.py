@@ -192,7 +192,7 @@ def connected(gateway: Any, source: JdbcSource) -> Any:
     for name, value in source.dialect.system_properties.items():
         if jvm.java.lang.System.getProperty(name) is None:
             jvm.java.lang.System.setProperty(name, value)
-    driver = _loaded_driver(gateway, source.driver, source.jars)
+    driver = loaded_driver(gateway, source.driver, source.jars)
     properties = _properties_class(gateway)()
     for name, value in source.connection_properties().items():
         properties.setProperty(name, value)
@@ -231,7 +231,7 @@ def _properties_class(gateway: Any) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _loaded_driver(gateway: Any, name: str, jars: tuple[str, ...]) -> Any:
+def loaded_driver(gateway: Any, name: str, jars: tuple[str, ...]) -> Any:
     """An instance of the driver, for all connections of this JVM: a driver has no state of its own.
 
     `DriverManager` alone would not see one that came with `spark.jars`.

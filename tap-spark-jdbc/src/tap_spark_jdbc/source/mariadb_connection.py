@@ -7,7 +7,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection import Row
+from tap_spark_jdbc.source.connection_errors import with_hint
 from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
 from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
 from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
@@ -38,7 +41,7 @@ _STATES = {
     3024: "HY000",
     4031: "08S01",
 }
-_GENERAL = "HY000"
+_GENERAL, _DENIED = "HY000", 1045
 # Types of results whose texts are the same as those of the JDBC driver.
 _PLAIN = frozenset({0, 2, 3, 6, 8, 9, 15, 245, 246, 249, 250, 251, 252, 253, 254})
 # A packet's length and number; a command's number is 0, and a login's are greater.
@@ -86,7 +89,8 @@ class MariaDbConnection(PythonConnection):
             self._socket = _LoginSocket.to(login)
             made = pymysql.connect(
                 user=login.user,
-                password=login.password,
+                # It would encode a text as Latin-1.
+                password=login.password.encode(),
                 database=login.database or None,
                 charset="utf8mb4",
                 autocommit=True,
@@ -99,6 +103,14 @@ class MariaDbConnection(PythonConnection):
             raise UnsuitableError(f"{error.name} is not installed") from error
         # Errors of the login by a key and by other plugins are of any class.
         except Exception as error:
+            code, *said = error.args or (0,)
+            if code == _DENIED:
+                # Servers lock an account after some refusals, so the JDBC driver does not try, too.
+                reason = with_hint(str(said[0]), _STATES[code], connecting=True)
+                raise SourceError(
+                    TapCode.CONNECTION_FAILED,
+                    f"can't connect to {self._source.location}: {reason}",
+                ) from error
             raise UnsuitableError(" ".join(str(error).split())) from error
         return made
 
