@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
+from singer_spark.errors import SourceError
 from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.source.database import Database as Source
 from tap_spark_jdbc.source.discovery import discover_tables
 from tap_spark_jdbc.source.discovery_bounds import Bounds
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -45,6 +48,27 @@ def filled(server: PostgreSQL, script: str) -> Iterator[tuple[Database, psycopg.
 
 def source_of(config: dict[str, Any]) -> JdbcSource:
     return JdbcSource.of(TapSettings.from_config(config))
+
+
+@contextmanager
+def opening(**config: Any) -> Iterator[Callable[..., Source]]:
+    """Opens a source as the tap does, with more settings; each is closed at the end."""
+    made: list[Source] = []
+
+    def opened(**settings: Any) -> Source:
+        made.append(Source(TapSettings.from_config({**config, **settings})))
+        return made[-1]
+
+    yield opened
+    for each in made:
+        each.close()
+
+
+def refused(ask: Callable[[], object]) -> SourceError:
+    """The refusal that a question must end with."""
+    with pytest.raises(SourceError) as raised:
+        ask()
+    return raised.value
 
 
 @contextmanager

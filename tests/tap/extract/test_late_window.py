@@ -137,6 +137,22 @@ def test_transaction_since_list_was_made(database, pipe, watches) -> None:
         assert arrivals(lake, database) == Counter([(2, "late")])
 
 
+def test_own_transaction_is_seen_if_it_is_read_only(
+    database, pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose transactions only read by default shows a new list as well."""
+    run(database, NUMBERED, "insert into t (v) values ('old')")
+    name = "transaction_read_only" if database.is_mysql else "tx_read_only"
+    waits: list[float] = []
+    monkeypatch.setattr(transaction_list.time, "sleep", waits.append)
+    run(database, f"set global {name} = 1")
+    try:
+        assert arrivals(pipe("t:id:integer"), database).total() == 1
+    finally:
+        run(database, f"set global {name} = 0")
+    assert waits == []
+
+
 def test_first_run_looks_far_below_for_open_writers(database, pipe) -> None:
     """No earlier run knows the keys of a transaction that was open at the first one, so its window
     is wide until that transaction has ended.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from singer_spark.errors import DisturbedError, SourceError
-from tap.opened import login
-from tap_spark_jdbc.config.settings import TapSettings
+from singer_spark.errors import DisturbedError
+from tap.opened import login, opening, refused
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
@@ -31,21 +30,8 @@ def database(postgresql: PostgreSQL) -> Made:
 @pytest.fixture
 def opened(database: Made) -> Iterator[Callable[..., Database]]:
     """Opens the database as the tap does."""
-    made: list[Database] = []
-
-    def opening(**settings: Any) -> Database:
-        made.append(Database(TapSettings.from_config(login(database, **settings))))
-        return made[-1]
-
-    yield opening
-    for each in made:
-        each.close()
-
-
-def refused(ask: Callable[[], object]) -> SourceError:
-    with pytest.raises(SourceError) as raised:
-        ask()
-    return raised.value
+    with opening(**login(database)) as opened:
+        yield opened
 
 
 def test_another_s_lock(database: Made, opened: Callable[..., Database]) -> None:

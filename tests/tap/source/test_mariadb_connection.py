@@ -13,11 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from servers.mariadb import MariaDB
-from singer_spark.errors import SourceError
-from tap.opened import login, source_of
-from tap_spark_jdbc.config.settings import TapSettings
+from tap.opened import login, opening, refused, source_of
 from tap_spark_jdbc.error_codes import TapCode
-from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.mariadb_connection import MariaDbConnection
 from tap_spark_jdbc.source.python_connection import UnsuitableError
 
@@ -86,11 +83,8 @@ def test_refused_login_is_not_repeated(server: MariaDB) -> None:
             return int(cursor.fetchone()[1])
 
     before = refusals()
-    source = Database(TapSettings.from_config(login(database, password="wrong")))
-    with pytest.raises(SourceError) as refused:
-        _ = source.connection
-    source.close()
-    assert refused.value.code == TapCode.CONNECTION_FAILED
+    with opening(**login(database, password="wrong")) as opened:
+        assert refused(lambda: opened().connection).code == TapCode.CONNECTION_FAILED
     assert refusals() == before + 1
 
 

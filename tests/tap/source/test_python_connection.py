@@ -16,8 +16,7 @@ import pytest
 from end_to_end.marked import until
 from singer_spark.errors import SourceError
 from tap.conftest import Tap
-from tap.opened import connected, login
-from tap_spark_jdbc.config.settings import TapSettings
+from tap.opened import connected, login, opening, refused
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.python_connection import PythonConnection
@@ -121,15 +120,8 @@ def own(database: Any) -> Iterator[Callable[[str], object]]:
 @pytest.fixture
 def opened(database: Any) -> Iterator[Callable[..., Database]]:
     """Opens the database as the tap does."""
-    made: list[Database] = []
-
-    def opening(**settings: Any) -> Database:
-        made.append(Database(TapSettings.from_config(login(database, **settings))))
-        return made[-1]
-
-    yield opening
-    for each in made:
-        each.close()
+    with opening(**login(database)) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -145,12 +137,6 @@ def make_shop(database: Any, kind: str, tmp_path: Path) -> Callable[..., Tap]:
         return Tap(tmp_path, login(database, schemas=schemas, **settings))
 
     return make
-
-
-def refused(ask: Callable[[], object]) -> SourceError:
-    with pytest.raises(SourceError) as raised:
-        ask()
-    return raised.value
 
 
 def test_plain_run_needs_no_java(

@@ -327,7 +327,7 @@ _DIALECT = Dialect(
     # A number, or in newer versions of MariaDB a word. Readers of Aurora have the second one.
     "IF(CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') AND @@global.innodb_read_only = 0, 0, 1) "
     f"AS is_replica, MAX(NOT {_OTHER}) AS own FROM information_schema.INNODB_TRX t "
-    "WHERE t.trx_is_read_only = 0",
+    f"WHERE t.trx_is_read_only = 0 OR NOT {_OTHER}",
     # InnoDB makes a new list only if nobody has read the last one for 0.1 s.
     open_transactions_kept=0.2,
     open_transactions_begin="START TRANSACTION WITH CONSISTENT SNAPSHOT",

@@ -13,13 +13,13 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from singer_spark.engine import gateway
+from singer_spark.engine.gateway import is_begun
 from singer_spark.engine.kept_jvm import KEEPER
 from singer_spark.engine.session import begin_jvm, get_context, get_gateway, get_session
 from singer_spark.engine.spark_settings import (
@@ -55,11 +55,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
-_CONNECTION_DRIVERS: tuple[type[PythonConnection], ...] = (
-    LibpqConnection,
-    MariaDbConnection,
-    SqliteConnection,
-)
+_CONNECTION_DRIVERS: dict[str, type[PythonConnection]] = {
+    each.module: each for each in (LibpqConnection, MariaDbConnection, SqliteConnection)
+}
 
 
 @dataclass
@@ -222,17 +220,17 @@ class Database:
 
     def opened(self, source: JdbcSource, *, lasting: bool = False) -> Connection:
         """A connection to this source, not watched; its user closes it."""
-
-        def by_jdbc(*, lasting: bool = False) -> JdbcConnection:
-            return JdbcConnection.open(self.gateway, source, lasting=lasting)
-
         if driver := self._connection_driver:
+            by_jdbc = partial(self._opened_by_jdbc, source, lasting=True)
             try:
                 return driver(source, by_jdbc, lasting=lasting)
             except UnsuitableError as error:
                 logger.debug("connecting by the JDBC driver: %s", error)
                 self._root._only_jdbc = True
-        return by_jdbc(lasting=lasting)
+        return self._opened_by_jdbc(source, lasting=lasting)
+
+    def _opened_by_jdbc(self, source: JdbcSource, *, lasting: bool) -> JdbcConnection:
+        return JdbcConnection.open(self.gateway, source, lasting=lasting)
 
     @property
     def _connection_driver(self) -> type[PythonConnection] | None:
@@ -240,7 +238,7 @@ class Database:
         name = self.source.dialect.connection_driver
         if name is None or self._root._only_jdbc or find_spec(name) is None:
             return None
-        driver = next(each for each in _CONNECTION_DRIVERS if each.module == name)
+        driver = _CONNECTION_DRIVERS[name]
         return driver if driver.suits(self.source) else None
 
     @property
@@ -278,7 +276,7 @@ class Database:
 
     def has_jvm(self) -> bool:
         """Whether there is a JVM, or one that is starting."""
-        return gateway.is_begun()
+        return is_begun()
 
     @property
     def gateway(self) -> Any:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tap_spark_jdbc.source.connection import Row
 from tap_spark_jdbc.source.libpq import conninfo, forget_environment
 from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 # The SQLSTATE of a connection that failed, which libpq does not give.
 _FAILED = "08006"
@@ -25,14 +22,7 @@ class LibpqConnection(PythonConnection):
 
     module = "psycopg"
 
-    @staticmethod
-    def suits(source: JdbcSource) -> bool:
-        """Whether libpq may connect as the URL says."""
-        try:
-            conninfo(source)
-        except ValueError:
-            return False
-        return True
+    login = staticmethod(conninfo)
 
     @property
     def server(self) -> str:
@@ -53,15 +43,12 @@ class LibpqConnection(PythonConnection):
                 connected.shutdown(socket.SHUT_RDWR)
 
     def _connected(self) -> Any:
-        try:
-            import psycopg
-        except ImportError as error:
-            raise UnsuitableError(f"{error.name} is not installed") from error
         forget_environment()
+        login = self.login(self._source)
         try:
             # Poolers that share connections between transactions support no prepared statements.
-            made = psycopg.connect(conninfo(self._source), autocommit=True, prepare_threshold=None)
-        except (ValueError, psycopg.Error) as error:
+            made = self._driver.connect(login, autocommit=True, prepare_threshold=None)
+        except self._errors as error:
             raise UnsuitableError(" ".join(str(error).split())) from error
         if made.info.parameter_status("server_encoding") == _NO_ENCODING:
             made.close()
@@ -80,9 +67,7 @@ class LibpqConnection(PythonConnection):
 
     @property
     def _errors(self) -> tuple[type[Exception], ...]:
-        import psycopg
-
-        return (psycopg.Error,)
+        return (self._driver.Error,)
 
     def _failure(self, error: Any) -> tuple[str, str]:
         state = error.sqlstate or (_FAILED if self._connection.broken else "")

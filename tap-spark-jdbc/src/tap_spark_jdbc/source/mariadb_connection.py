@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import socket
-import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.error_codes import TapCode
 from tap_spark_jdbc.source.connection import Row
 from tap_spark_jdbc.source.connection_errors import with_hint
-from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, login_of
-from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
+from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, connected_to, login_of
 from tap_spark_jdbc.source.python_connection import PythonConnection, UnsuitableError
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 # SQLSTATEs of the server's errors, which PyMySQL does not pass on, and of its own.
 _STATES = {
@@ -31,14 +26,12 @@ _STATES = {
     1146: "42S02",
     1227: "42000",
     1317: "70100",
-    1356: "HY000",
     1927: "08S01",
     1969: "70100",
     2006: "08S01",
     2013: "08S01",
     2014: "08S01",
     2055: "08S01",
-    3024: "HY000",
     4031: "08S01",
 }
 _GENERAL, _DENIED = "HY000", 1045
@@ -56,14 +49,7 @@ class MariaDbConnection(PythonConnection):
 
     module = "pymysql"
 
-    @staticmethod
-    def suits(source: JdbcSource) -> bool:
-        """Whether the JDBC driver would log in without TLS, and by no parameter of its own."""
-        try:
-            login_of(source)
-        except ValueError:
-            return False
-        return True
+    login = staticmethod(login_of)
 
     @property
     def server(self) -> str:
@@ -82,37 +68,37 @@ class MariaDbConnection(PythonConnection):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _connected(self) -> Any:
-        login = login_of(self._source)
+        login = self.login(self._source)
         try:
-            import pymysql
-
             self._socket = _LoginSocket.to(login)
-            made = pymysql.connect(
-                user=login.user,
-                # It would encode a text as Latin-1.
-                password=login.password.encode(),
-                database=login.database or None,
-                charset="utf8mb4",
-                autocommit=True,
-                conv={},
-                ssl_disabled=True,
-                defer_connect=True,
-            )
+        except OSError as error:
+            raise UnsuitableError(str(error)) from error
+        made = self._driver.connect(
+            user=login.user,
+            # It would encode a text as Latin-1.
+            password=login.password.encode(),
+            database=login.database or None,
+            charset="utf8mb4",
+            autocommit=True,
+            conv={},
+            ssl_disabled=True,
+            defer_connect=True,
+        )
+        try:
             made.connect(self._socket)
-        except ImportError as error:
-            raise UnsuitableError(f"{error.name} is not installed") from error
-        # Errors of the login by a key and by other plugins are of any class.
+        # For a login or a greeting that it does not know, PyMySQL raises errors of any class, also
+        # those of the libraries for keys. The JDBC driver then connects, or says what is wrong.
         except Exception as error:
-            code, *said = error.args or (0,)
-            if code == _DENIED:
-                # Servers lock an account after some refusals, so the JDBC driver does not try, too.
-                reason = with_hint(str(said[0]), _STATES[code], connecting=True)
-                raise SourceError(
-                    TapCode.CONNECTION_FAILED,
-                    f"can't connect to {self._source.location}: {reason}",
-                ) from error
+            if isinstance(error, self._errors) and error.args[:1] == (_DENIED,):
+                raise self._denied(error) from error
             raise UnsuitableError(" ".join(str(error).split())) from error
         return made
+
+    def _denied(self, error: Any) -> SourceError:
+        """A refused login, which is not repeated: servers lock an account after some refusals."""
+        reason = with_hint(self._failure(error)[1], _STATES[_DENIED], connecting=True)
+        location = self._source.location
+        return SourceError(TapCode.CONNECTION_FAILED, f"can't connect to {location}: {reason}")
 
     def _result(self, sql: str) -> list[Row]:
         with self._connection.cursor() as cursor:
@@ -124,19 +110,17 @@ class MariaDbConnection(PythonConnection):
 
     @property
     def _errors(self) -> tuple[type[Exception], ...]:
-        import pymysql
-
-        return pymysql.MySQLError, OSError
+        return self._driver.MySQLError, OSError
 
     def _failure(self, error: Any) -> tuple[str, str]:
         code, *said = error.args or (0,)
-        lost = isinstance(error, OSError) or not self._connection.open
+        lost = isinstance(error, OSError) or (self._connection and not self._connection.open)
         state = "08S01" if lost else _STATES.get(code, _GENERAL)
         return state, f"({code}) {' '.join(str(each) for each in said)}".strip()
 
     @property
     def _statements(self) -> tuple[str, ...]:
-        return (login_of(self._source).isolation, *self._source.session_statements)
+        return (self.login(self._source).isolation, *self._source.session_statements)
 
 
 class _LoginSocket(socket.socket):
@@ -150,11 +134,7 @@ class _LoginSocket(socket.socket):
     @classmethod
     def to(cls, login: MariaDbLogin) -> _LoginSocket:
         """A connection to the server."""
-        made = socket.create_connection((login.host, login.port), timeout=login.connect_seconds)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for level, option, value in SOCKET_OPTIONS if sys.platform == "linux" else ():
-            made.setsockopt(level, option, value)
-        connected = cls(fileno=made.detach())
+        connected = cls(fileno=connected_to(login).detach())
         connected._login = login
         return connected
 

@@ -7,10 +7,13 @@ See `org.mariadb.jdbc.Configuration` for the URL.
 from __future__ import annotations
 
 import re
+import socket
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.dialects import known_dialects
+from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -106,3 +109,13 @@ def _is_alike(name: str, value: str, own: dict[str, str]) -> bool:
             # The dialect's own are among the statements that begin each session.
             return value == own.get(name)
     return name in _OF_THE_DRIVER or value.lower() in _ALIKE.get(name, ())
+
+
+def connected_to(login: MariaDbLogin) -> socket.socket:
+    """A connection to the server, on which the kernel looks for its end; OSError: there is none."""
+    made = socket.create_connection((login.host, login.port), timeout=login.connect_seconds)
+    made.settimeout(None)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for level, option, value in SOCKET_OPTIONS if sys.platform == "linux" else ():
+        made.setsockopt(level, option, value)
+    return made

@@ -1,6 +1,6 @@
-"""A connection by a Python driver, in this process: a run that only asks starts no JVM.
+"""A connection by a Python driver, in this process: a run that finds nothing new starts no JVM.
 
-The JDBC driver is opened only for what it alone can answer, and where the Python driver can't
+The JDBC driver connects only for what it alone can answer, and where the Python driver can't
 connect: its error has an SQLSTATE.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import finalize
 
 from singer_spark.errors import ConnectionLostError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
+T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
 
 
@@ -58,29 +61,40 @@ class PythonConnection(Connection):
         """
         super().__init__(alive=source.dialect.alive, reopen=self._reopened if lasting else None)
         self._source = source
-        self._jdbc = jdbc
+        self._open_jdbc = jdbc
+        try:
+            self._driver = import_module(self.module)
+        except ImportError as error:
+            raise UnsuitableError(f"{self.module} can't be imported: {error}") from error
         self._opened()
+
+    @classmethod
+    def suits(cls, source: JdbcSource) -> bool:
+        """Whether it may connect as the URL says; whether it can, is known once it does."""
+        try:
+            cls.login(source)
+        except ValueError:
+            return False
+        return True
 
     @staticmethod
     @abstractmethod
-    def suits(source: JdbcSource) -> bool:
-        """Whether it may connect as the URL says; whether it can, is known once it does."""
+    def login(source: JdbcSource) -> Any:
+        """How the driver connects; ValueError: why only the JDBC driver connects in that way."""
 
     def execute(self, sql: str) -> None:
         """Execute a statement without a result."""
-        self._selected(sql)
+        self._by_either(sql, lambda: self._jdbc.execute(sql))
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query, as the JDBC driver names them."""
-        with closing(self._jdbc()) as connection:
-            return connection.describe(query)
+        return self._jdbc.describe(query)
 
     def metadata(
         self, method: str, *arguments: str | bool | tuple[str, ...] | None
     ) -> list[dict[str, str | None]]:
         """All rows of `DatabaseMetaData.<method>` of the JDBC driver."""
-        with closing(self._jdbc()) as connection:
-            return connection.metadata(method, *arguments)
+        return self._jdbc.metadata(method, *arguments)
 
     def identifier_quote(self) -> str:
         """The dialect's quote."""
@@ -88,12 +102,18 @@ class PythonConnection(Connection):
 
     def search_pattern(self, name: str) -> str:
         """A name as a pattern for the metadata methods that matches only this name."""
-        with closing(self._jdbc()) as connection:
-            return connection.search_pattern(name)
+        return self._jdbc.search_pattern(name)
 
     def close(self) -> None:
         """Close the connection; never raises."""
         _close(self._connection)
+        if opened := self.__dict__.pop("_jdbc", None):
+            opened.close()
+
+    @cached_property
+    def _jdbc(self) -> JdbcConnection:
+        """A connection of the JDBC driver, for what it alone answers."""
+        return self._open_jdbc()
 
     @abstractmethod
     def _connected(self) -> Any:
@@ -118,13 +138,16 @@ class PythonConnection(Connection):
         return self._source.session_statements
 
     def _selected(self, sql: str) -> list[Row]:
+        return self._by_either(sql, lambda: self._jdbc.rows(sql))
+
+    def _by_either(self, sql: str, by_jdbc: Callable[[], T]) -> list[Row] | T:
+        """The result of this driver, or that of the JDBC driver if this one is unsuitable."""
         try:
             with self._refusing(f"the database refused {shown(sql)}: "):
                 return self._result(sql)
         except UnsuitableError as error:
-            logger.debug("%s is asked by the JDBC driver: %s", shown(sql), error)
-        with closing(self._jdbc()) as connection:
-            return connection.rows(sql)
+            logger.debug("the JDBC driver executes %s: %s", shown(sql), error)
+        return by_jdbc()
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
@@ -153,7 +176,7 @@ class PythonConnection(Connection):
         try:
             return self._opened()
         except UnsuitableError as error:
-            self._jdbc().close()
+            self._open_jdbc().close()
             raise ConnectionLostError(
                 TapCode.CONNECTION_LOST, f"can't connect to {self._source.location}: {error}"
             ) from error

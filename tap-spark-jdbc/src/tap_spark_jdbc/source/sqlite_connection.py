@@ -24,35 +24,34 @@ class SqliteConnection(PythonConnection):
     module = "sqlite3"
 
     @staticmethod
-    def suits(source: JdbcSource) -> bool:
-        """Whether the URL is the path of a file, and the driver is the usual one."""
+    def login(source: JdbcSource) -> str:
+        """The path of the file; ValueError: it has parameters, or is no path."""
         path = source.url.removeprefix(_PREFIX)
-        is_path = path and "?" not in path and not path.startswith(_NO_PATH)
-        return bool(is_path) and source.driver == source.dialect.driver
+        if not path or "?" in path or path.startswith(_NO_PATH):
+            raise ValueError("the URL is not the path of a file")
+        if source.driver != source.dialect.driver:
+            raise ValueError(f"the driver is {source.driver}")
+        return path
 
     @property
     def server(self) -> str:
         """The library's name and version."""
-        import sqlite3
-
-        return f"SQLite {sqlite3.sqlite_version}"
+        return f"SQLite {self._driver.sqlite_version}"
 
     def _connected(self) -> Any:
-        import sqlite3
-
-        path = Path(self._source.url.removeprefix(_PREFIX)).absolute()
+        path = Path(self.login(self._source)).absolute()
         seconds = int(self._source.dialect.properties["busy_timeout"]) / 1000
         # A signal's handler does not run while its thread is in the library.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
-            made = sqlite3.connect(
+            made = self._driver.connect(
                 f"{path.as_uri()}?mode=ro",
                 uri=True,
                 timeout=seconds,
                 isolation_level=None,
                 check_same_thread=False,
             )
-        except sqlite3.Error as error:
+        except self._driver.Error as error:
             raise UnsuitableError(str(error)) from error
         # Versions of the library spell floats of more than 15 digits in different ways.
         made.create_function("quote", 1, _quoted, deterministic=True)
@@ -60,14 +59,12 @@ class SqliteConnection(PythonConnection):
         return made
 
     def _result(self, sql: str) -> list[Row]:
-        import sqlite3
-
         connection = self._connection
         asked = self._thread.submit(lambda: connection.execute(sql).fetchall())
         try:
             rows = asked.result()
         # The JDBC driver brings a newer version of the library, or reports what is wrong.
-        except sqlite3.Error as error:
+        except self._driver.Error as error:
             raise UnsuitableError(str(error)) from error
         except BaseException:
             connection.interrupt()

@@ -93,18 +93,19 @@ class TransactionList:
 
         Clients that read it all the time keep an old one alive.
         """
-        begin, query = dialect.open_transactions_begin, str(dialect.open_transactions)
+        begin = dialect.open_transactions_begin if connection.holds else None
         for _ in range(ATTEMPTS):
             unseen = self._age(dialect.open_transactions_kept)
+            if begin is not None:
+                connection.within(begin)
             try:
-                if begin is not None:
-                    connection.within(begin)
-                (found,) = connection.rows(query)
+                (found,) = connection.rows(str(dialect.open_transactions))
             finally:
                 connection.within()
             self._read = time.monotonic()
-            if unseen or begin is None or not connection.holds or found[-1] == "1":
+            if unseen or begin is None or found[-1] == "1":
                 return found, unseen
+            # The server makes a new list once nobody has read the old one for so long.
             time.sleep(dialect.open_transactions_kept)
         return found, REPLICA_SECONDS
 

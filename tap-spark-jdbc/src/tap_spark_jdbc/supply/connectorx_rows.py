@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tap_spark_jdbc.source.open_connections import SOCKET_OPTIONS
+from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, connected_to
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
@@ -100,16 +100,11 @@ def rows(query: RowQuery) -> Iterator[Iterator[pa.RecordBatch]]:
 
 def _connected(login: MariaDbLogin) -> socket.socket:
     try:
-        server = socket.create_connection((login.host, login.port), timeout=login.connect_seconds)
+        return connected_to(login)
     except OSError as error:
         raise SupplyError(
             f"can't connect to {login.host}:{login.port}: {error}", lost=True
         ) from error
-    server.settimeout(None)
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for level, option, value in SOCKET_OPTIONS if sys.platform == "linux" else ():
-        server.setsockopt(level, option, value)
-    return server
 
 
 @contextmanager
