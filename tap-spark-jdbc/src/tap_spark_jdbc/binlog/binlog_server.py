@@ -61,8 +61,10 @@ _LOCK_SECONDS, _ATTEMPTS = 2, 30
 _KEEPING = ("append-only", "append-dedup")
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _SETTLED_SECONDS = 2.0
-# Attempts to find a moment without a commit.
-_QUIET_ATTEMPTS = 100
+# How long to look for a moment in which no transaction is being committed.
+_QUIET_SECONDS = 5.0
+# Read in this order: a transaction leaves the first set as it enters the second.
+_COMMITS = "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed"
 _SHOWN = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
 
 
@@ -118,9 +120,7 @@ class BinlogServer:
         if not self.gtids:
             return ""
         name = "gtid_binlog_pos" if self.is_mariadb else "gtid_executed"
-        found = "".join(_variables(self.database).get(name, "").split())
-        # The first transaction with a tag may have arrived since the run began.
-        return "" if MySqlGtids.has_tags(found) else found
+        return _untagged(_variables(self.database).get(name, ""))
 
     def end(self) -> LogPosition:
         """Where the binary log ends now; ConfigurationError: the user may not ask."""
@@ -147,6 +147,14 @@ class BinlogServer:
                 f"the server does not say where its log ends ({error.message}): run GRANT "
                 f"REPLICATION CLIENT ON *.* TO {_quoted(str(user))}",
             ) from error
+
+
+def _untagged(gtids: str) -> str:
+    """A set on one line; empty if the first transaction with a tag has arrived since the run
+    began.
+    """
+    found = "".join(gtids.split())
+    return "" if MySqlGtids.has_tags(found) else found
 
 
 def _variables(database: Database) -> dict[str, str]:
@@ -317,7 +325,8 @@ def _without_lock(
     """
     if server.is_mariadb:
         connection = _begun(database)
-        shown = dict(_rows(connection, _SHOWN))
+        with closing(connection.createStatement()) as statement:
+            shown = dict(_pairs(statement.executeQuery(_SHOWN)))
         file, offset = shown["Binlog_snapshot_file"], shown["Binlog_snapshot_position"]
         position = LogPosition.of(file, int(offset))
         return TableSnapshot(position, _gtids_at(database, position)), connection
@@ -332,24 +341,46 @@ def _without_lock(
     # visible, so the snapshot lacks nothing from before this file. For this file, identifiers show
     # what the snapshot has.
     position = LogPosition.of(position.file, FIRST_OFFSET)
-    for _ in range(_QUIET_ATTEMPTS):
-        before = server.executed
-        connection = _begun(database)
-        if before == server.executed:
-            return TableSnapshot(position, before), connection
+    connection = _begun(database)
+    gtids, exact = _quiet_moment(connection)
+    if keeping and not exact:
         connection.close()
-    if keeping:
         raise ConfigurationError(
             TapCode.LOG_GRANT_MISSING,
             f"streams {', '.join(keeping)}: the server commits transactions without a pause, so "
             "without a lock the tap does not know which of them the first reading contains: GRANT "
             "LOCK TABLES to the user for the first run",
         )
-    logger.info(
-        "the server commits without a pause: some changes that the first reading contains will be "
-        "sent again"
-    )
-    return TableSnapshot(position, before), _begun(database)
+    if not exact:
+        logger.info(
+            "the server commits without a pause: some changes that the first reading contains will "
+            "be sent again"
+        )
+    return TableSnapshot(position, gtids), connection
+
+
+def _quiet_moment(connection: Any) -> tuple[str, bool]:
+    """Begin the connection's transaction until no other is committed meanwhile.
+
+    A transaction is visible shortly before it is among the executed ones, and is owned until then
+    (https://dev.mysql.com/doc/refman/8.4/en/replication-gtids-lifecycle.html).
+
+    Returns:
+        The identifiers of what the snapshot shows, and whether these are all.
+    """
+    deadline = time.monotonic() + _QUIET_SECONDS
+    with (
+        closing(connection.createStatement()) as first,
+        closing(connection.createStatement()) as second,
+    ):
+        while True:
+            # Results are read last, so that few transactions come in between.
+            shown = first.executeQuery(_COMMITS)
+            second.execute(_BEGIN)
+            ((_, before), (owned, after)) = (*_pairs(shown), *_pairs(second.executeQuery(_COMMITS)))
+            exact = before == after and not owned and not MySqlGtids.has_tags(before)
+            if exact or time.monotonic() > deadline:
+                return _untagged(before), exact
 
 
 def _check_no_one_waits(database: Database) -> None:
@@ -382,12 +413,10 @@ def _begun(database: Database) -> Any:
     return connection
 
 
-def _rows(connection: Any, sql: str) -> list[tuple[str, str]]:
+def _pairs(result: Any) -> list[tuple[str, str]]:
+    """A result of two columns, read to its end."""
     found = []
-    with (
-        closing(connection.createStatement()) as statement,
-        closing(statement.executeQuery(sql)) as result,
-    ):
+    with closing(result):
         while result.next():
             found.append((str(result.getString(1)), str(result.getString(2))))
     return found
