@@ -91,6 +91,7 @@ LONG_FILES = (
     "test_cluster.py",
     "test_both_engines.py",
     "test_meltano.py",
+    "test_wheels.py",
     "test_mysql_drivers.py",
     "test_pipe_kills.py",
     "test_binlog_kills.py",
