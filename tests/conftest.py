@@ -114,9 +114,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was imported and collected lives as long as the session: no collection of garbage looks
-    at its million objects again.
+    at its million objects again, and there are few collections of the rest.
     """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
+    gc.enable()
 
 
 def _needs_more(item: pytest.Item) -> bool:
@@ -150,6 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     `--quick` tries few examples.
     """
+    gc.disable()
     if config.getoption("--quick"):
         settings.load_profile("quick")
         config.pluginmanager.register(NoServers())

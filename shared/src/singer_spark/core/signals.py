@@ -13,6 +13,7 @@ still waiting for a silent connection, a lock or a thread. The next run finds th
 from __future__ import annotations
 
 import _thread
+import gc
 import math
 import os
 import signal
@@ -184,15 +185,19 @@ def end_within(seconds: float, exit_code: int) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """A context for the imports of a program: within it, a signal ends the process immediately.
+    """A context for the imports of a program: within it, a signal ends the process immediately, and
+    nothing looks for garbage, now or later, in what was imported.
 
     An exception raised by a handler while a compiled module is initialised can crash the
     interpreter.
     """
     _stopping.loading = True
+    gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
+        gc.enable()
         _stopping.loading = False
 
 
