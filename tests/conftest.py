@@ -152,6 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     `--quick` tries few examples.
     """
+    # Until everything is collected: what is imported is no garbage.
     gc.disable()
     if config.getoption("--quick"):
         settings.load_profile("quick")

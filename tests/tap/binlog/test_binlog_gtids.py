@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pymysql
 import pytest
@@ -19,6 +21,9 @@ from tap.binlog.test_binlog_gaps import TABLE, WITH_GTIDS
 from tap.binlog.test_binlog_runs import changes
 from tap.dying import Pipe
 from tap_spark_jdbc.binlog import binlog_server
+
+# Each change must come once.
+KEEPING = {"*": {**LOGGED["*"], "load_method": "append-dedup"}}
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +67,7 @@ def test_commit_awaiting_replica_is_not_lost(
         with concurrent.futures.ThreadPoolExecutor() as threads, database.connect() as other:
             writing = threads.submit(other.query, "insert into t values (3, 3)")
             until(lambda: waits(cursor), "a commit that waits for a replica")
-            options = {"*": {**LOGGED["*"], "load_method": "append-dedup"}}
-            appending = Pipe(tmp_path / "appended", {**pipe.config, "stream_options": options})
+            appending = Pipe(tmp_path / "appended", {**pipe.config, "stream_options": KEEPING})
             assert re.match("TAP-060 .*GRANT LOCK TABLES", refused(appending))
             ids = Counter(each["id"] for each in changes(committed(pipe)))
             assert ids == {1: 1, 2: 1}
@@ -71,6 +75,43 @@ def test_commit_awaiting_replica_is_not_lost(
             writing.result()
         ids.update(each["id"] for each in changes(committed(pipe)))
         assert ids == {1: 1, 2: 1, 3: 1}
+
+
+def test_constantly_busy_server_loses_no_change(
+    with_gtids: MySQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a lock a change may be repeated, but none is missing."""
+    real = binlog_server._quiet_moment
+
+    def quiet_moment(connection: Any) -> tuple[str, bool]:
+        """Before each look at the transactions another one is committed."""
+
+        def statement() -> SimpleNamespace:
+            made = connection.createStatement()
+
+            def ask(sql: str) -> Any:
+                cursor.execute("insert into busy.t values (null)")
+                return made.executeQuery(sql)
+
+            return SimpleNamespace(executeQuery=ask, execute=made.execute, close=made.close)
+
+        return real(SimpleNamespace(createStatement=statement))
+
+    with piped(with_gtids, tmp_path, TABLE) as (pipe, cursor):
+        read_without_lock(pipe, cursor)
+        run_script(
+            cursor, "create database busy;\ncreate table busy.t (id int primary key auto_increment)"
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(binlog_server, "_QUIET_SECONDS", 0.1)
+            patched.setattr(binlog_server, "_quiet_moment", quiet_moment)
+            other = Pipe(pipe.folder, {**pipe.config, "stream_options": KEEPING})
+            assert re.match("TAP-060 .*GRANT LOCK TABLES", refused(other))
+            ids = {each["id"] for each in changes(committed(pipe))}
+        cursor.execute("insert into t values (3, 3)")
+        sent = changes(committed(pipe))
+        assert ids == {1, 2}
+        assert [each["id"] for each in sent] == [3]
 
 
 def test_tagged_transactions(with_gtids: MySQL, tmp_path: Path) -> None:

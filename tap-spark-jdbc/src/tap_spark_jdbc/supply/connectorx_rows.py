@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tap_spark_jdbc.source.mariadb_login import MariaDbLogin, connected_to
+from tap_spark_jdbc.source.mariadb_login import connected_to
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.source.mariadb_login import MariaDbLogin
